@@ -369,6 +369,13 @@ pub(crate) fn store_failed(error: &WriteError) -> ApiError {
     match error {
         WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
         WriteError::Busy => ApiError::too_many_requests(),
+        // The words and the code with which kube-apiserver passes on etcd's error, which has no reason.
+        WriteError::QuotaExceeded { .. } => ApiError::from_elsewhere(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "",
+            "etcdserver: mvcc: database space exceeded; only deletions and updates of status are accepted until objects \
+             are deleted",
+        ),
         WriteError::TooLarge { .. } => ApiError::body_too_large(plumb_store::MAX_VALUE),
         other => ApiError::internal(other.to_string()),
     }

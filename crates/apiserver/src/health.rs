@@ -24,6 +24,8 @@ pub(crate) struct ServerState<'a> {
 struct Check {
     name: Cow<'static, str>,
     outcome: Result<(), Failing>,
+    /// Whether a failure is printed and does not fail the endpoint.
+    is_advisory: bool,
 }
 
 /// Why a check fails.
@@ -34,13 +36,17 @@ enum Failing {
     /// A task does not run, for this cause.
     #[error("{0}")]
     Task(String),
+    #[error(
+        "alarm NOSPACE: objects have {0} of {1} bytes; only deletions and updates of status are accepted"
+    )]
+    QuotaAlarm(u64, u64),
     #[error("process is shutting down")]
     ShuttingDown,
 }
 
 impl Check {
     fn new(name: impl Into<Cow<'static, str>>, outcome: Result<(), Failing>) -> Self {
-        Self { name: name.into(), outcome }
+        Self { name: name.into(), outcome, is_advisory: false }
     }
 }
 
@@ -60,6 +66,11 @@ fn checks(endpoint: &str, state: &ServerState<'_>) -> Option<Vec<Check>> {
     // Upstream's word for where objects are kept is part of many scripts, so it is the name.
     let store = state.store.writable().map_err(Failing::Store);
     let mut checks = vec![Check::new("ping", Ok(())), Check::new("log", Ok(())), Check::new("etcd", store)];
+    let usage = state.store.usage();
+    let alarm = Failing::QuotaAlarm(usage.bytes, usage.quota.bytes);
+    let quota = Check::new("store-quota", if usage.alarm() { Err(alarm) } else { Ok(()) });
+    // A restart frees no space: it is no reason to restart the process.
+    checks.push(Check { is_advisory: !ready, ..quota });
     for task in state.tasks.iter().flat_map(|tasks| tasks.tasks()) {
         // A task that is restarted in a moment is no reason to restart the process; one that fails again and again is.
         let why = if ready { task.unready() } else { task.dead() };
@@ -99,14 +110,15 @@ fn all(endpoint: &str, checks: &[Check], query: &Query) -> Response<Body> {
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut output = Vec::new();
     let mut failed = false;
-    for Check { name, outcome } in checks {
+    for Check { name, outcome, is_advisory } in checks {
         output.push(if excluded.contains(&&**name) {
             format!("[+]{name} excluded: ok\n")
         } else if let Err(why) = outcome {
             tracing::warn!(endpoint, check = &**name, %why, "a health check failed");
-            failed = true;
+            failed |= !is_advisory;
+            let mark = if *is_advisory { '!' } else { '-' };
             // The address is public; who may know why asks for the one check.
-            format!("[-]{name} failed: reason withheld\n")
+            format!("[{mark}]{name} failed: reason withheld\n")
         } else {
             format!("[+]{name} ok\n")
         });

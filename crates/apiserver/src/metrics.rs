@@ -225,12 +225,27 @@ fn store(text: &mut Text, store: &Store) {
         ("plumb_store_history_bytes", "what the remembered events cost", stats.history_bytes as u64),
         ("plumb_store_watches", "watches under way", stats.watches as u64),
         ("plumb_store_journal_bytes", "bytes that a start would replay", stats.journal_bytes),
+        ("plumb_store_bytes", "bytes of all objects, as the quota counts them", stats.usage.bytes),
+        ("plumb_store_quota_bytes", "the most bytes of all objects", stats.usage.quota.bytes),
+        (
+            "plumb_store_namespace_quota_bytes",
+            "the most bytes of the objects of one namespace",
+            stats.usage.quota.namespace_bytes,
+        ),
+        (
+            "plumb_store_quota_alarm",
+            "1 if the store is so full that writes are rejected, as etcd's alarm NOSPACE",
+            u64::from(stats.usage.alarm()),
+        ),
     ] {
         text.gauge(name, help);
         text.sample(name, &[], value);
     }
     text.counter("plumb_store_batches_total", "batches of writes that were made durable with one sync each");
     text.sample("plumb_store_batches_total", &[], stats.batches);
+    let rejected = "plumb_store_quota_rejections_total";
+    text.counter(rejected, "writes that were rejected because the store or a namespace was full");
+    text.sample(rejected, &[], stats.quota_rejections);
 }
 
 fn build(text: &mut Text) {

@@ -15,7 +15,7 @@ use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, KubeletClient};
 use plumb_resize::rules::Rules;
-use plumb_store::{OpenError, Options, Recent, Store};
+use plumb_store::{OpenError, Options, Quota, Recent, Store};
 use plumb_supervise::{Supervisor, Task};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -62,11 +62,20 @@ pub(crate) fn raise_descriptors() -> usize {
 
 /// How long changes are retained for watches that resume and lists that continue: as long as upstream's etcd is not
 /// compacted, where memory allows it.
-fn store_options() -> Options {
+fn store_options(quota: Quota) -> Options {
     let started = Instant::now();
     let clock = Arc::new(move || started.elapsed());
     let recent = Recent { age: Duration::from_mins(5), bytes: RECENT_BYTES, clock };
-    Options { recent: Some(recent), ..Options::default() }
+    Options { recent: Some(recent), quota, ..Options::default() }
+}
+
+/// The memory of this machine in bytes, if it is known.
+fn machine_memory() -> Option<u64> {
+    let found = plumb_node::register::Machine::read(Path::new("/"));
+    found
+        .inspect_err(|error| tracing::warn!(%error, "cannot find out how much memory there is"))
+        .ok()
+        .map(|machine| machine.memory)
 }
 
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
@@ -76,8 +85,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let mut created = data_dir::FreshDirectory::new(data)?;
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
-    let store =
-        Store::open(data_dir::objects(data), store_options()).map_err(|error| unopened(error, data))?;
+    let store = Store::open(data_dir::objects(data), store_options(args.limits.of_objects(machine_memory())))
+        .map_err(|error| unopened(error, data))?;
     let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;
     let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");

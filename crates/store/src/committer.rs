@@ -15,7 +15,7 @@ use crate::{
     Event, Journal, JournalError, Snapshot, WriteError,
     dispatcher::Dispatcher,
     head::{Batch, Head},
-    snapshot::Objects,
+    quota::{Objects, Quota},
 };
 
 /// The state that writers, readers, watchers and the committer share.
@@ -33,9 +33,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(durable: Snapshot, pending: usize) -> Self {
+    pub(crate) fn new(durable: Snapshot, pending: usize, quota: Quota) -> Self {
         Self {
-            head: Mutex::new(Head::new(&durable, pending)),
+            head: Mutex::new(Head::new(&durable, pending, quota)),
             work_pending: Condvar::new(),
             dispatcher: Arc::new(Dispatcher::new(durable.revision)),
             current: ArcSwap::from_pointee(durable),

@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use crate::{
     Attributes, Change, Conflict, Edit, Event, Key, MAX_TRANSACTION, MAX_VALUE, Object, Revision, Write,
     WriteError,
-    snapshot::{Objects, Snapshot},
+    quota::{Objects, Quota, Usage},
+    snapshot::Snapshot,
     ticket::CommitResult,
 };
 
@@ -48,6 +49,9 @@ pub(crate) struct Head {
     /// The bytes of the batch.
     bytes: usize,
     limit: usize,
+    quota: Quota,
+    /// How many writes were rejected for the quota.
+    quota_rejections: u64,
     /// Why the store accepts no more writes.
     rejection: Option<WriteError>,
     /// The store is closing: the committer ends after the last batch.
@@ -61,13 +65,15 @@ pub(crate) struct Head {
 pub struct Epoch(u64);
 
 impl Head {
-    pub(crate) fn new(durable: &Snapshot, limit: usize) -> Self {
+    pub(crate) fn new(durable: &Snapshot, limit: usize, quota: Quota) -> Self {
         Self {
             objects: durable.objects.clone(),
             revision: durable.revision,
             batch: Batch::default(),
             bytes: 0,
             limit,
+            quota,
+            quota_rejections: 0,
             rejection: None,
             closing: false,
             epoch: Epoch::default(),
@@ -103,7 +109,8 @@ impl Head {
     /// Accepts one write, or returns why not.
     pub(crate) fn write(&mut self, write: Write) -> Result<Arc<Event>, WriteError> {
         self.check_accepts()?;
-        let event = decide(&self.objects, self.revision + 1, write)?;
+        let decided = decide(&self.objects, self.revision + 1, self.quota, write);
+        let event = decided.inspect_err(|error| self.count_rejection(error))?;
         apply(&mut self.objects, &event);
         self.push(event.clone());
         Ok(event)
@@ -115,7 +122,8 @@ impl Head {
         let mut objects = self.objects.clone();
         let mut events = Vec::with_capacity(writes.len());
         for (revision, write) in (self.revision + 1..).zip(writes) {
-            let event = decide(&objects, revision, write)?;
+            let decided = decide(&objects, revision, self.quota, write);
+            let event = decided.inspect_err(|error| self.count_rejection(error))?;
             apply(&mut objects, &event);
             events.push(event);
         }
@@ -160,6 +168,22 @@ impl Head {
         self.rejection.clone().map_or(Ok(()), Err)
     }
 
+    /// How many writes were rejected for the quota since the start.
+    pub(crate) fn quota_rejections(&self) -> u64 {
+        self.quota_rejections
+    }
+
+    fn count_rejection(&mut self, error: &WriteError) {
+        let is_quota =
+            matches!(error, WriteError::QuotaExceeded { .. } | WriteError::NamespaceQuotaExceeded { .. });
+        self.quota_rejections += u64::from(is_quota);
+    }
+
+    /// What objects take of the quota, with all accepted writes.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { bytes: self.objects.bytes(), quota: self.quota }
+    }
+
     fn check_accepts(&self) -> Result<(), WriteError> {
         self.writable()?;
         if self.bytes > self.limit { Err(WriteError::Busy) } else { Ok(()) }
@@ -173,8 +197,13 @@ impl Head {
 }
 
 /// The event that a write results in.
-fn decide(objects: &Objects, revision: Revision, write: Write) -> Result<Arc<Event>, WriteError> {
-    let Write { key, precondition, edit } = write;
+fn decide(
+    objects: &Objects,
+    revision: Revision,
+    quota: Quota,
+    write: Write,
+) -> Result<Arc<Event>, WriteError> {
+    let Write { key, precondition, edit, limited } = write;
     let current = objects.get(&key).cloned();
     let change = match (precondition.holds(current.as_deref()), edit, current) {
         (true, Edit::Delete, Some(previous)) => Change::Deleted(previous),
@@ -190,7 +219,11 @@ fn decide(objects: &Objects, revision: Revision, write: Write) -> Result<Arc<Eve
             return Err(Conflict { key, expected: precondition, current }.into());
         }
     };
-    Ok(Arc::new(Event { revision, change }))
+    let event = Event { revision, change };
+    if limited {
+        objects.check(&event, quota)?;
+    }
+    Ok(Arc::new(event))
 }
 
 fn version(
@@ -219,7 +252,7 @@ fn version(
 
 pub(crate) fn apply(objects: &mut Objects, event: &Event) {
     match event.current() {
-        Some(object) => objects.insert(object.key.clone(), object.clone()),
+        Some(object) => objects.insert(object.clone()),
         None => objects.remove(event.key()),
     };
 }

@@ -2,9 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use crate::{
-    Change, Event, Key, Object, Revision, Snapshot, head::apply, history::History, snapshot::Objects,
-};
+use crate::{Change, Event, Key, Object, Revision, Snapshot, head::apply, history::History, quota::Objects};
 
 /// A durable sequence of events.
 ///
@@ -122,7 +120,7 @@ impl Recovery {
             let Object { key, version, mod_revision: revision, .. } = object;
             return Err(RecoveryError::Version { key, version, revision });
         }
-        self.objects.insert(object.key.clone(), Arc::new(object));
+        self.objects.insert(Arc::new(object));
         Ok(())
     }
 

@@ -67,6 +67,14 @@ impl Key {
         &self.0[..second]
     }
 
+    /// The namespace that the key is in: the third of four segments. None of a key with fewer segments: for Kubernetes, an
+    /// object of the cluster.
+    pub fn namespace(&self) -> Option<&str> {
+        let mut segments = self.segments().skip(COLLECTION_SEGMENTS);
+        let namespace = segments.next()?;
+        segments.next().map(|_| namespace)
+    }
+
     /// Every subtree that contains this key, from the widest (all keys) to the key itself.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
@@ -195,6 +203,15 @@ mod tests {
         ];
         for (key, collection) in cases {
             assert_eq!(Key::new(key).unwrap().collection(), collection, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_namespace_of_a_key_is_between_its_resource_and_its_name() {
+        for (key, namespace) in
+            [("core/pods/default/web-0", Some("default")), ("core/nodes/n1", None), ("a", None)]
+        {
+            assert_eq!(Key::new(key).unwrap().namespace(), namespace, "{key}");
         }
     }
 

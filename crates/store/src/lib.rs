@@ -55,6 +55,7 @@
 //! | compaction, which an operator or the API server requests | automatic, by bytes and age: [`Options::history`], [`Recent`] |
 //! | MVCC tree (treeIndex, bbolt) | persistent maps of the live objects ([`Snapshot`]), and events for the recent past |
 //! | `snapshot save`, `snapshot restore` | [`Store::backup`], [`restore`] |
+//! | `--quota-backend-bytes`, alarm `NOSPACE` | [`Quota`], also by namespace; [`Usage::alarm`] |
 //! | raft, leases | none: one process, and Kubernetes leases are objects |
 //!
 //! # Invariants
@@ -93,6 +94,7 @@ mod journal;
 mod key;
 mod log;
 mod object;
+mod quota;
 mod snapshot;
 mod store;
 mod ticket;
@@ -109,6 +111,7 @@ pub use journal::{Journal, JournalError, Record, Recovery, RecoveryError};
 pub use key::{Key, KeyError, MAX_KEY, Prefix};
 pub use log::is_store;
 pub use object::{Attributes, MAX_ATTRIBUTE, MAX_ATTRIBUTES, Object};
+pub use quota::{Quota, Usage};
 pub use snapshot::{List, Page, RevisionError, Snapshot};
 pub use store::{Options, Stats, Store, UpdateOutcome};
 pub use ticket::Ticket;

@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, iter::Peekable, num::NonZeroUsize, ops::Bound, sync::Arc};
 
-use imbl::OrdMap;
-
-use crate::{Event, EventFilter, Key, Object, Prefix, Revision, history::History};
-
-pub(crate) type Objects = OrdMap<Key, Arc<Object>>;
+use crate::{Event, EventFilter, Key, Object, Prefix, Revision, history::History, quota::Objects};
 
 /// All objects at one revision, and the recent history before it.
 ///
@@ -108,6 +104,16 @@ impl Snapshot {
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.objects.len()
+    }
+
+    /// The bytes of all objects, as [`crate::Quota`] counts them.
+    pub fn bytes(&self) -> u64 {
+        self.objects.bytes()
+    }
+
+    /// The bytes of the objects of a namespace, as [`crate::Quota`] counts them.
+    pub fn namespace_bytes(&self, namespace: &str) -> u64 {
+        self.objects.namespace_bytes(namespace)
     }
 
     /// Whether there is no object.

@@ -12,9 +12,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Conflict, Directory, Disk, Edit, Epoch, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
-    Precondition, Prefix, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch,
-    WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head, journal::Memory, log::Log,
-    watch::Queue,
+    Precondition, Prefix, Quota, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError,
+    Usage, Watch, WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head, journal::Memory,
+    log::Log, watch::Queue,
 };
 
 /// How often an update is retried after a conflict. Each conflict means that another writer succeeded.
@@ -34,6 +34,8 @@ pub struct Options {
     pub pending: usize,
     /// The minimum log in bytes between two checkpoints; with more objects than that, the log may grow to their size.
     pub checkpoint: u64,
+    /// How many bytes the objects may have.
+    pub quota: Quota,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             watch_buffer: WatchBuffer { events: 4096, bytes: 16 << 20 },
             pending: 64 << 20,
             checkpoint: 64 << 20,
+            quota: Quota::UNLIMITED,
         }
     }
 }
@@ -76,6 +79,10 @@ pub struct Stats {
     pub batches: u64,
     /// The bytes that a start would have to replay after the last checkpoint.
     pub journal_bytes: u64,
+    /// What objects take of the quota.
+    pub usage: Usage,
+    /// How many writes were rejected for the quota since the start.
+    pub quota_rejections: u64,
 }
 
 /// Versioned objects in memory in front of a journal. Clones are handles to the same store.
@@ -116,7 +123,7 @@ impl Store {
     pub fn start(journal: Box<dyn Journal>, recovery: Recovery, options: Options) -> Result<Self, OpenError> {
         let mut durable = recovery.finish();
         durable.history.retain(options.recent);
-        let shared = Arc::new(Shared::new(durable, options.pending));
+        let shared = Arc::new(Shared::new(durable, options.pending, options.quota));
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let committer = thread::Builder::new()
             .name("store-commit".into())
@@ -135,7 +142,8 @@ impl Store {
     /// It is for simulations, where nothing may happen while the simulated clock stands still: [`Options::recent`], which
     /// has a clock, does not count.
     pub fn in_memory(options: &Options) -> Self {
-        let shared = Arc::new(Shared::new(Recovery::new(0, options.history).finish(), options.pending));
+        let empty = Recovery::new(0, options.history).finish();
+        let shared = Arc::new(Shared::new(empty, options.pending, options.quota));
         let committer = Committer::Writers(Mutex::new(Memory));
         Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) }
     }
@@ -211,7 +219,7 @@ impl Store {
             let precondition = current
                 .as_ref()
                 .map_or(Precondition::Absent, |object| Precondition::Revision(object.mod_revision));
-            let write = Write { key: key.clone(), precondition, edit };
+            let write = Write { key: key.clone(), precondition, edit, limited: false };
             let mut head = self.shared().head.lock();
             if head.epoch() != epoch {
                 continue;
@@ -312,10 +320,19 @@ impl Store {
         self.shared().head.lock().writable()
     }
 
+    /// What objects take of the quota, with all writes accepted so far.
+    pub fn usage(&self) -> Usage {
+        self.shared().head.lock().usage()
+    }
+
     /// Current figures.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let now = shared.current.load_full();
+        let (usage, quota_rejections) = {
+            let head = shared.head.lock();
+            (head.usage(), head.quota_rejections())
+        };
         Stats {
             revision: now.revision,
             oldest: now.oldest(&Prefix::everything()),
@@ -325,6 +342,8 @@ impl Store {
             watches: shared.dispatcher.len(),
             batches: shared.batches.load(Ordering::Relaxed),
             journal_bytes: shared.journal_bytes.load(Ordering::Relaxed),
+            usage,
+            quota_rejections,
         }
     }
 

@@ -18,6 +18,7 @@ pub struct Write {
     pub(crate) key: Key,
     pub(crate) precondition: Precondition,
     pub(crate) edit: Edit,
+    pub(crate) limited: bool,
 }
 
 /// What must be true of the key for a write to succeed.
@@ -107,7 +108,7 @@ impl<B: Into<Bytes>> From<B> for Value {
 impl Write {
     /// Creates or replaces an object.
     pub fn put(key: Key, value: impl Into<Value>) -> Self {
-        Self { key, precondition: Precondition::Anything, edit: Edit::put(value) }
+        Self { key, precondition: Precondition::Anything, edit: Edit::put(value), limited: false }
     }
 
     /// Creates an object; a conflict if it exists.
@@ -117,13 +118,21 @@ impl Write {
 
     /// Deletes an object; a conflict if it does not exist.
     pub fn delete(key: Key) -> Self {
-        Self { key, precondition: Precondition::Present, edit: Edit::Delete }
+        Self { key, precondition: Precondition::Present, edit: Edit::Delete, limited: false }
     }
 
     /// What must be true of the key.
     #[must_use]
     pub fn precondition(mut self, precondition: Precondition) -> Self {
         self.precondition = precondition;
+        self
+    }
+
+    /// Rejects the write if it makes objects larger than the [`crate::Quota`] allows. Other writes are counted and pass:
+    /// those that the system depends on, and those that make space.
+    #[must_use]
+    pub fn limited(mut self) -> Self {
+        self.limited = true;
         self
     }
 
@@ -180,6 +189,28 @@ pub enum WriteError {
     /// The attributes exceed their limits.
     #[error("attributes of {0} are too many or too long")]
     Attributes(Key),
+    /// All objects together would be larger than [`crate::Quota::bytes`].
+    #[error("objects have {used} of {quota} bytes, {requested} more do not fit")]
+    QuotaExceeded {
+        /// The bytes that the write adds.
+        requested: u64,
+        /// The bytes of all objects.
+        used: u64,
+        /// The most bytes of all objects.
+        quota: u64,
+    },
+    /// The objects of the namespace would be larger than [`crate::Quota::namespace_bytes`].
+    #[error("objects of namespace {namespace:?} have {used} of {quota} bytes, {requested} more do not fit")]
+    NamespaceQuotaExceeded {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// The bytes that the write adds.
+        requested: u64,
+        /// The bytes of the objects of the namespace.
+        used: u64,
+        /// The most bytes of the objects of one namespace.
+        quota: u64,
+    },
     /// Other writers changed the key before each of this writer's attempts.
     #[error("gave up on {0}: other writers were faster each time")]
     Contended(Key),

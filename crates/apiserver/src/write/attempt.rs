@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use plumb_store::{Epoch, Event, Key, Object, Precondition, Write};
+use plumb_store::{Epoch, Event, Key, Object, Precondition, Write, WriteError};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
@@ -12,12 +12,28 @@ use crate::cluster::Cluster;
 use crate::custom;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{Context, StaleWrite, attributes, encode};
-use crate::target::Target;
+use crate::target::{Target, Verb};
 
 /// The most attempts of a write. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;
 /// The most attempts of a write that webhooks are called for: as many as upstream's of a patch.
 const ATTEMPTS_WITH_WEBHOOKS: usize = 5;
+
+/// Namespaces of the control plane. Its components write there to keep the cluster going, such as leases of nodes, and
+/// users may not.
+const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+/// Whether the quota of the store limits the writes of a request. It does not limit those that make space, that report
+/// status, or that the control plane depends on: a full store must not make nodes appear dead.
+fn is_limited(call: &Call) -> bool {
+    let info = &call.info;
+    let deletes =
+        matches!(info.verb, Verb::Delete | Verb::DeleteCollection) || info.subresource() == "eviction";
+    let updates_status = info.subresource() == "status";
+    let updates_system = matches!(info.verb, Verb::Update | Verb::Patch)
+        && info.namespace().is_some_and(|namespace| SYSTEM_NAMESPACES.contains(&namespace));
+    !deletes && !updates_status && !updates_system
+}
 
 /// Attempts to write one object. What an attempt has read may not be durable yet: a request that ends without a write
 /// responds through [`Attempts::once_durable`].
@@ -27,6 +43,7 @@ pub(crate) struct Attempts<'a> {
     target: &'a Target,
     state: &'a RequestState,
     key: Key,
+    is_limited: bool,
     left: usize,
     begun: usize,
     /// The epoch of the store in which the current attempt has read.
@@ -40,6 +57,7 @@ impl<'a> Attempts<'a> {
             cx: call.context(),
             target: &call.info.target,
             state: &call.state,
+            is_limited: is_limited(call),
             key,
             left: ATTEMPTS,
             begun: 0,
@@ -106,6 +124,7 @@ impl<'a> Attempts<'a> {
                 }
                 None => Write::delete(self.key.clone()),
             };
+            let write = if self.is_limited { write.limited() } else { write };
             let mut writes = vec![write.precondition(expect)];
             writes.extend(others()?);
             // Until the store has the write, dropping this request undoes everything. From then on the request is completed,
@@ -134,7 +153,7 @@ impl<'a> Attempts<'a> {
                     if reconciles {
                         custom::reconcile_now(definitions).await;
                     }
-                    let events = stored.map_err(|error| store_failed(&error))?;
+                    let events = stored.map_err(|error| self.rejection(&error))?;
                     return Ok(events.into_iter().next());
                 }
                 Err(conflict) if conflict.key == self.key => return Ok(None),
@@ -147,6 +166,19 @@ impl<'a> Attempts<'a> {
     pub(crate) async fn once_durable<T>(&self, response: Result<T, ApiError>) -> Result<T, ApiError> {
         self.cluster.store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
         response
+    }
+
+    /// The error for a write that the store has rejected.
+    fn rejection(&self, error: &WriteError) -> ApiError {
+        let WriteError::NamespaceQuotaExceeded { requested, used, quota, .. } = error else {
+            return store_failed(error);
+        };
+        // As for a ResourceQuota, so that controllers handle both alike.
+        let why = format!(
+            "exceeded quota: stored bytes of the namespace, requested: {requested}, used: {used}, limited: {quota}"
+        );
+        let name = self.key.segments().last().unwrap_or_default();
+        ApiError::forbidden(self.cx.row.group(), self.cx.row.plural(), name, &why)
     }
 
     fn contended(&self) -> ApiError {

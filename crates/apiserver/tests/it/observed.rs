@@ -144,16 +144,16 @@ async fn health_is_printed_as_upstream_prints_it() {
     let apiserver = TestApiServer::open(Rules::kep());
     let table = [
         ("/livez", 200, "ok"),
-        ("/livez?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\nlivez check passed\n"),
+        ("/livez?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]store-quota ok\nlivez check passed\n"),
         (
             "/healthz?verbose=true&exclude=etcd",
             200,
-            "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\nhealthz check passed\n",
+            "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]store-quota ok\nhealthz check passed\n",
         ),
         (
             "/readyz?verbose&exclude=foo",
             200,
-            "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"foo\"\nreadyz check passed\n",
+            "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]store-quota ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"foo\"\nreadyz check passed\n",
         ),
         ("/readyz/shutdown", 200, "ok"),
         ("/healthz/ping", 200, "ok"),
@@ -167,7 +167,10 @@ async fn health_is_printed_as_upstream_prints_it() {
     let (status, _, bytes) = apiserver.request_with_headers(Method::GET, "/livez", &[], "").await;
     assert_eq!(
         (status.as_u16(), std::str::from_utf8(&bytes).unwrap()),
-        (500, "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\nlivez check failed\n")
+        (
+            500,
+            "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]store-quota ok\nlivez check failed\n"
+        )
     );
 }
 
@@ -184,7 +187,7 @@ async fn health_lists_the_tasks_of_the_process_by_name() {
         (status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
     };
     let checks = |fails: &str, rest: &str| {
-        format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n{fails}\n[+]task/runs ok\n{rest}")
+        format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]store-quota ok\n{fails}\n[+]task/runs ok\n{rest}")
     };
     let (ok, withheld) = ("[+]task/fails ok", "[-]task/fails failed: reason withheld");
     assert_eq!(health("/livez?verbose").await, (200, checks(ok, "livez check passed\n")));

@@ -2,3 +2,4 @@
 
 mod http;
 mod network;
+mod store_quota;

@@ -8,6 +8,7 @@ mod directory;
 mod faults;
 mod memory;
 mod model;
+mod quota;
 mod sim;
 mod support;
 mod watches;

@@ -1,0 +1,161 @@
+//! How many bytes the objects of a store may have, all together and in one namespace.
+//!
+//! The store is in memory: without a bound a writer who may create objects of 1 MB takes the memory of the whole process, at
+//! every start again. etcd's bound is `--quota-backend-bytes`. The bytes are counted as writes are accepted, never by a scan.
+
+use std::{ops::Deref, sync::Arc};
+
+use imbl::OrdMap;
+
+use crate::{Event, Key, Object, WriteError};
+
+/// The fixed cost of an object besides its strings and its value: the entry in the map, its structure and reference
+/// counts. Without it, many small objects would be counted as far less than they take.
+const OBJECT_COST: u64 = 256;
+
+/// With less than this left, writes of usual sizes fail: [`Usage::alarm`]. A request to the API has 3 MiB at most.
+const ALARM_MARGIN: u64 = 4 << 20;
+
+/// The most bytes that objects may have. Only writes with [`crate::Write::limited`] are rejected beyond it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// All objects together.
+    pub bytes: u64,
+    /// The objects of one namespace: of keys with four segments, those with the same third one.
+    pub namespace_bytes: u64,
+}
+
+impl Quota {
+    /// No bound.
+    pub const UNLIMITED: Self = Self { bytes: u64::MAX, namespace_bytes: u64::MAX };
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self::UNLIMITED
+    }
+}
+
+/// What objects take of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// The bytes of all objects, as the quota counts them.
+    pub bytes: u64,
+    /// The quota.
+    pub quota: Quota,
+}
+
+impl Usage {
+    /// Whether the store is so full that writes of usual sizes are rejected, as etcd's alarm `NOSPACE` reports.
+    pub fn alarm(&self) -> bool {
+        let margin = ALARM_MARGIN.min(self.quota.bytes / 16);
+        self.bytes > self.quota.bytes - margin
+    }
+}
+
+/// The live objects with the bytes that they take. A clone shares all but what changes later.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Objects {
+    map: OrdMap<Key, Arc<Object>>,
+    bytes: u64,
+    namespaces: OrdMap<Box<str>, u64>,
+}
+
+/// Reads go to the map; writes go through the methods below, which count.
+impl Deref for Objects {
+    type Target = OrdMap<Key, Arc<Object>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.map
+    }
+}
+
+impl Objects {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The bytes of all objects.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn namespace_bytes(&self, namespace: &str) -> u64 {
+        self.namespaces.get(namespace).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn insert(&mut self, object: Arc<Object>) {
+        let key = object.key.clone();
+        let added = cost(&object);
+        let removed = self.map.insert(key.clone(), object).map_or(0, |previous| cost(&previous));
+        self.count(&key, added, removed);
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) {
+        if let Some(previous) = self.map.remove(key) {
+            self.count(key, 0, cost(&previous));
+        }
+    }
+
+    fn count(&mut self, key: &Key, added: u64, removed: u64) {
+        // What is removed was added before, so neither sum falls below zero.
+        self.bytes = (self.bytes + added).saturating_sub(removed);
+        let Some(namespace) = key.namespace().filter(|_| added != removed) else { return };
+        let before = self.namespace_bytes(namespace);
+        match (before + added).saturating_sub(removed) {
+            0 => _ = self.namespaces.remove(namespace),
+            after => match self.namespaces.get_mut(namespace) {
+                Some(bytes) => *bytes = after,
+                None => _ = self.namespaces.insert(namespace.into(), after),
+            },
+        }
+    }
+
+    /// Rejects an event that makes the objects larger than a quota allows. One that makes no object larger passes, however
+    /// full the store is: leases must be renewed.
+    pub(crate) fn check(&self, event: &Event, quota: Quota) -> Result<(), WriteError> {
+        let Some(current) = event.current() else { return Ok(()) };
+        let requested = cost(current);
+        let replaced = event.previous().map_or(0, |previous| cost(previous));
+        if requested <= replaced {
+            return Ok(());
+        }
+        let requested = requested - replaced;
+        if self.bytes.saturating_add(requested) > quota.bytes {
+            return Err(WriteError::QuotaExceeded { requested, used: self.bytes, quota: quota.bytes });
+        }
+        let Some(namespace) = current.key.namespace() else { return Ok(()) };
+        let used = self.namespace_bytes(namespace);
+        if used.saturating_add(requested) > quota.namespace_bytes {
+            let namespace = namespace.into();
+            return Err(WriteError::NamespaceQuotaExceeded {
+                namespace,
+                requested,
+                used,
+                quota: quota.namespace_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of an object, as quotas count them.
+fn cost(object: &Object) -> u64 {
+    OBJECT_COST + u64::try_from(object.size()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_comes_before_the_last_byte() {
+        let usage = |bytes, quota| Usage { bytes, quota: Quota { bytes: quota, ..Quota::UNLIMITED } };
+        assert!(!usage(1 << 30, u64::MAX).alarm());
+        assert!(!usage((1 << 30) - ALARM_MARGIN, 1 << 30).alarm());
+        assert!(usage((1 << 30) - (1 << 20), 1 << 30).alarm());
+        assert!(usage(2 << 30, 1 << 30).alarm());
+        assert!(!usage(900, 1600).alarm());
+        assert!(usage(1501, 1600).alarm());
+    }
+}
