@@ -13,15 +13,16 @@ use plumb_store::{OpenError, Options, Store};
 pub(crate) use running::serve;
 
 use crate::cli::{Backup, Restore};
-use crate::data_dir::{self, objects};
+use crate::data_dir::{self, Purpose, given_or_usual, objects};
 
 /// Writes a copy.
 pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
-    data_dir::require(&args.data_dir)?;
+    let data = given_or_usual(args.data_dir.clone(), Purpose::Cluster);
+    data_dir::require(&data)?;
     anyhow::ensure!(
-        objects(&args.data_dir).is_dir(),
+        objects(&data).is_dir(),
         "there are no objects in {}; --data-dir names another",
-        args.data_dir.display()
+        data.display()
     );
     // Secrets are among the objects.
     let file = OpenOptions::new()
@@ -30,7 +31,7 @@ pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
         .mode(0o600)
         .open(&args.file)
         .with_context(|| format!("making {}", args.file.display()))?;
-    let copied = copy(&args.data_dir, &file).and_then(|()| {
+    let copied = copy(&data, &file).and_then(|()| {
         // A truncated backup is detected now, not when it is needed.
         let written = File::open(&args.file).with_context(|| format!("reading {}", args.file.display()))?;
         plumb_store::verify(BufReader::new(written)).context("the copy is not whole")
@@ -39,7 +40,7 @@ pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
         // It is incomplete; the first error is reported.
         drop(std::fs::remove_file(&args.file));
     })?;
-    announce!("backed up {} at revision {revision} to {}", args.data_dir.display(), args.file.display());
+    announce!("backed up {} at revision {revision} to {}", data.display(), args.file.display());
     Ok(())
 }
 
@@ -60,16 +61,17 @@ fn copy(data: &Path, file: &File) -> anyhow::Result<()> {
 /// Makes a data directory from a copy.
 pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     let file = File::open(&args.file).with_context(|| format!("opening {}", args.file.display()))?;
-    let mut made = data_dir::FreshDirectory::new(&args.data_dir)?;
-    let directory = objects(&args.data_dir);
-    std::fs::create_dir_all(&args.data_dir).with_context(|| format!("making {}", args.data_dir.display()))?;
+    let data = given_or_usual(args.data_dir.clone(), Purpose::Cluster);
+    let mut made = data_dir::FreshDirectory::new(&data)?;
+    let directory = objects(&data);
+    std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
     let restored = plumb_store::restore(BufReader::new(file), &directory).map_err(|error| match error {
         occupied @ OpenError::NotEmpty(_) => anyhow::Error::new(occupied)
             .context("there are objects already; move them away, or name another directory with --data-dir"),
         other => anyhow::Error::new(other),
     });
-    let revision = restored.with_context(|| format!("restoring into {}", args.data_dir.display()))?;
+    let revision = restored.with_context(|| format!("restoring into {}", data.display()))?;
     made.keep();
-    announce!("restored {} at revision {revision} from {}", args.data_dir.display(), args.file.display());
+    announce!("restored {} at revision {revision} from {}", data.display(), args.file.display());
     Ok(())
 }

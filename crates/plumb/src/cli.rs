@@ -144,7 +144,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  \
         sudo plumb up\n  \
         plumb up --runtime virtual --nodes 1000\n  \
-        export KUBECONFIG=./plumb-data/kubeconfig; kubectl get nodes")]
+        export KUBECONFIG=/var/lib/plumb/kubeconfig; kubectl get nodes")]
     Up(Box<Up>),
     /// Run a node of a cluster that runs on another machine, until Ctrl-C; its containers keep running.
     ///
@@ -167,7 +167,7 @@ pub(crate) enum Command {
     /// Objects and images stay, so that `plumb up` starts the same pods again; `--purge` removes them too.
     #[command(after_help = "Examples:\n  \
         sudo plumb down\n  \
-        sudo plumb down --data-dir ./plumb-node    # on a machine that ran plumb node\n  \
+        sudo plumb down --data-dir /var/lib/plumb-node    # on a machine that ran plumb node\n  \
         sudo plumb down --purge")]
     Down(Down),
     Resize(Box<Resize>),
@@ -187,16 +187,16 @@ pub(crate) enum Command {
     /// The certificates and keys in DIR/pki are not in it; copy that directory too. See docs/operations.md.
     #[command(after_help = "Examples:\n  \
         sudo plumb backup monday.plumb\n  \
-        sudo plumb backup --data-dir /var/lib/plumb /backup/monday.plumb\n  \
+        sudo plumb backup --data-dir /srv/other /backup/other.plumb\n  \
         sudo cp -a /var/lib/plumb/pki /backup")]
     Backup(Backup),
     /// Restore a data directory from a backup of `plumb backup`.
     ///
     /// Copy the old DIR/pki into it first if clients, nodes and pods are to stay valid; otherwise new keys are created.
     #[command(after_help = "Examples:\n  \
-        mkdir restored && sudo cp -a plumb-data/pki restored\n  \
-        sudo plumb restore --data-dir ./restored monday.plumb\n  \
-        sudo plumb up --data-dir ./restored")]
+        sudo mkdir /srv/restored && sudo cp -a /var/lib/plumb/pki /srv/restored\n  \
+        sudo plumb restore --data-dir /srv/restored monday.plumb\n  \
+        sudo plumb up --data-dir /srv/restored")]
     Restore(Restore),
     /// Pull, import, list and remove images of the built-in runtime.
     #[command(after_help = "Examples:\n  \
@@ -240,9 +240,9 @@ pub(crate) enum Command {
 /// The arguments of `plumb image`.
 #[derive(Debug, Args)]
 pub(crate) struct Image {
-    /// The data directory of the cluster; it may be running.
-    #[arg(long, global = true, default_value = "./plumb-data", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
+    /// The data directory of the cluster; it may be running. [default: that of `plumb up`]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: ImageCommand,
 }
@@ -291,9 +291,10 @@ pub(crate) struct ImagePull {
 /// The arguments of `plumb up`.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// The directory of objects, certificates and the kubeconfig. Created if it is missing.
-    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
+    /// The directory of objects, certificates and the kubeconfig. Created if it is missing; refused if another user
+    /// can change it. [default: ./plumb-data; for root /var/lib/plumb, unless there is a ./plumb-data of root's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     /// The address that the API is served on. Port 0 takes any free port.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) listen: SocketAddr,
@@ -366,9 +367,9 @@ impl Up {
 pub(crate) struct Backup {
     /// The file to write; it must not exist.
     pub(crate) file: PathBuf,
-    /// The data directory to copy.
-    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
+    /// The data directory to copy. [default: that of `plumb up`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 /// The arguments of `plumb restore`.
@@ -376,9 +377,9 @@ pub(crate) struct Backup {
 pub(crate) struct Restore {
     /// The file that `plumb backup` wrote.
     pub(crate) file: PathBuf,
-    /// The data directory to create; it must not have objects.
-    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
+    /// The data directory to create; it must not have objects. [default: that of `plumb up`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
 }
 
 /// An address to listen on.

@@ -16,6 +16,7 @@ use kube::{Client, Config};
 use plumb_autoscaler::explain::printable;
 use serde_json::Value;
 
+use crate::data_dir::existing_kubeconfig;
 pub(crate) use crate::output::write_out;
 
 /// Which cluster.
@@ -78,7 +79,8 @@ impl Target {
         };
         let is_named =
             self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|it| !it.is_empty());
-        let mut config = config.map_err(|error| unreadable(error, is_named, Path::new(OF_UP)))?;
+        let mut config =
+            config.map_err(|error| unreadable(error, is_named, existing_kubeconfig().as_deref()))?;
         config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         let client = Client::try_from(config.clone()).context("making a client")?;
         // Only the first counts: a command talks to one server.
@@ -122,14 +124,11 @@ pub(crate) fn server() -> String {
     SERVER.get().cloned().unwrap_or_default()
 }
 
-/// Where `plumb up` writes a kubeconfig, as its default.
-const OF_UP: &str = "./plumb-data/kubeconfig";
-
-/// Why there is no kubeconfig. Where the user names none, the one of a cluster in this directory is suggested.
-fn unreadable(error: KubeconfigError, is_named: bool, of_up: &Path) -> anyhow::Error {
+/// Why there is no kubeconfig. Where the user names none, the one of a cluster of this machine is suggested.
+fn unreadable(error: KubeconfigError, is_named: bool, of_up: Option<&Path>) -> anyhow::Error {
     match error {
         KubeconfigError::ReadConfig(source, path) if !is_named && source.kind() == ErrorKind::NotFound => {
-            let suggested = if of_up.exists() { of_up.display().to_string() } else { "FILE".to_owned() };
+            let suggested = of_up.map_or_else(|| "FILE".to_owned(), |file| file.display().to_string());
             anyhow::anyhow!(
                 "no kubeconfig is named, and there is no {}; export KUBECONFIG={suggested}",
                 path.display()

@@ -1,7 +1,11 @@
 //! The data directory: which entries Plumb makes in it, and how it differs from other directories.
 //!
 //! `plumb up`, `plumb node`, `plumb restore` and `plumb image` write only to a directory that is missing, empty or Plumb's
-//! own, and `plumb down` removes only the entries that are listed here: a path that was mistyped costs no files.
+//! own, and `plumb down` removes only the entries that are listed here: a path that was mistyped costs no files. No command
+//! uses a directory that another user can change ([`owner`]).
+
+mod owner;
+mod usual;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -11,6 +15,9 @@ use anyhow::{Context as _, bail};
 use plumb_node::journal::is_moved_aside;
 use plumb_runtime::builtin;
 use plumb_runtime::untrusted::remove_tree;
+
+pub(crate) use owner::check_path;
+pub(crate) use usual::{Purpose, existing_kubeconfig, given_or_usual};
 
 /// The objects that the API serves.
 pub(crate) const OBJECTS: &str = "objects";
@@ -50,8 +57,8 @@ pub(crate) fn is_data_dir(directory: &Path) -> bool {
         || has_cluster_keys()
 }
 
-/// Refuses a path that is no data directory and cannot become one: a file, or a directory with entries that Plumb
-/// does not make. A directory with only, say, `pki` may become one. Creates nothing.
+/// Refuses a path that is no data directory and cannot become one: a file, a directory with entries that Plumb
+/// does not make, or one that another user can change. A directory with only, say, `pki` may become one. Creates nothing.
 pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
     let entries = match entries(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -69,10 +76,11 @@ pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
             foreign.display()
         );
     }
-    Ok(())
+    owner::check(directory)
 }
 
-/// Refuses a directory that does not exist, that this user may not read, or that Plumb did not make.
+/// Refuses a directory that does not exist, that this user may not read, that Plumb did not make, or that another user
+/// can change.
 pub(crate) fn require(directory: &Path) -> anyhow::Result<()> {
     let shown = directory.display();
     let entries = match entries(directory) {
@@ -82,7 +90,7 @@ pub(crate) fn require(directory: &Path) -> anyhow::Result<()> {
         found => found.with_context(|| format!("reading the data directory {shown}"))?,
     };
     if is_data_dir(directory) {
-        return Ok(());
+        return owner::check(directory);
     }
     for own in entries.iter().filter(|name| is_own(name)) {
         let read = std::fs::read_dir(directory.join(own));

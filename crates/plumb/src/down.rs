@@ -15,11 +15,11 @@ use plumb_store::{OpenError, Options, Store};
 
 use crate::cli::Down;
 use crate::client::{block_on, write_out};
-use crate::data_dir::{self, JOURNAL, objects};
+use crate::data_dir::{self, JOURNAL, Purpose, given_or_usual, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
-    let data = &args.data_dir;
+    let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
     data_dir::require(data)?;
     let shown = data.display();
     let data = std::fs::canonicalize(data).with_context(|| format!("finding {shown}"))?;

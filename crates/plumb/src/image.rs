@@ -10,16 +10,17 @@ use plumb_runtime::image::Limits;
 
 use crate::cli::{Image, ImageCommand};
 use crate::client::write_out;
-use crate::data_dir::{FreshDirectory, require};
+use crate::data_dir::{FreshDirectory, Purpose, given_or_usual, require};
 
 /// Long enough to distinguish images, short enough to read.
 const SHORT_ID: usize = 12;
 
 pub(crate) fn run(image: Image) -> anyhow::Result<()> {
+    let data = given_or_usual(image.data_dir, Purpose::Cluster);
     match image.command {
         ImageCommand::Import { file, names, max_unpacked_bytes } => {
-            let mut made = FreshDirectory::new(&image.data_dir)?;
-            let images = images_of(&image.data_dir)?;
+            let mut made = FreshDirectory::new(&data)?;
+            let images = images_of(&data)?;
             let limits = Limits { unpacked_bytes: max_unpacked_bytes, ..Limits::default() };
             let imported = images
                 .import_within(&file, &names, limits)
@@ -30,12 +31,12 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
                 announce!("imported {name}");
             }
         }
-        ImageCommand::Pull(args) => pull::run(&image.data_dir, &args)?,
+        ImageCommand::Pull(args) => pull::run(&data, &args)?,
         ImageCommand::Ls => {
-            require(&image.data_dir)?;
+            require(&data)?;
             let mut text = format!("{:<48} {:<SHORT_ID$} {:>10}\n", "NAME", "ID", "SIZE");
             // Without any nothing is made.
-            let images = has_images(&image.data_dir).then(|| images_of(&image.data_dir)).transpose()?;
+            let images = has_images(&data).then(|| images_of(&data)).transpose()?;
             for record in images.map(|images| images.list()).transpose()?.into_iter().flatten() {
                 let id = record.id.trim_start_matches("sha256:");
                 let id = id.get(..SHORT_ID).unwrap_or(id);
@@ -49,8 +50,8 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
             write_out(&text)?;
         }
         ImageCommand::Rm { name } => {
-            require(&image.data_dir)?;
-            if !has_images(&image.data_dir) || !remove_image(&image.data_dir, &name)? {
+            require(&data)?;
+            if !has_images(&data) || !remove_image(&data, &name)? {
                 bail!("there is no image {name:?}");
             }
         }

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::Node;
+use crate::data_dir::{Purpose as DataPurpose, given_or_usual};
 use crate::invitation::{self, NodeSettings};
 use crate::nodes::{NodeConfig, NodeEnvironment, is_api_server, shut_down};
 use crate::up::{Signals, Stop, stopping};
@@ -44,7 +45,7 @@ pub(crate) fn run(args: Node) -> anyhow::Result<()> {
 }
 
 async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
-    let data = &args.data_dir;
+    let data = &given_or_usual(args.data_dir.clone(), DataPurpose::Node);
     data_dir::check_usable(data)?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     // First, since its lock protects the data directory.
@@ -61,7 +62,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         address => address,
     };
     let Enrolled { connection, authority, renewal: client_renewal, certificate } =
-        enrol::enrol(&args, &name).await?;
+        enrol::enrol(&args, data, &name).await?;
     let NodeSettings { binding, client_authorities } = settings(&args, &connection).await;
     let rules = Rules::new(binding.dialect, &binding.gates);
 

@@ -41,6 +41,7 @@ mod usage;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
+use nix::sys::stat::Mode;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -95,6 +96,9 @@ fn main() -> ExitCode {
         .finish()
         .with(without_outages)
         .init();
+    // Data directories that others can write to are refused, so none is made so, whatever the umask of the shell is.
+    let umask = nix::sys::stat::umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    nix::sys::stat::umask(umask | Mode::S_IWGRP | Mode::S_IWOTH);
     let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
         Command::Up(up) => up::run(*up).map(success),

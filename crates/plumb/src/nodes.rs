@@ -6,6 +6,7 @@ mod environment;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use http::Extensions;
@@ -60,6 +61,8 @@ impl Nodes {
 pub(crate) struct ClusterContext<'a> {
     /// Where pods find the API: host and port.
     pub(crate) api: (String, u16),
+    /// The data directory.
+    pub(crate) data: &'a Path,
     /// The certificates that they present and trust.
     pub(crate) pki: &'a Pki,
     /// Receives their measurements.
@@ -77,9 +80,9 @@ pub(crate) async fn start(
     rules: &Rules,
     context: ClusterContext<'_>,
 ) -> anyhow::Result<Nodes> {
-    let ClusterContext { api, pki, measurements, shutdown, descriptors } = context;
+    let ClusterContext { api, data, pki, measurements, shutdown, descriptors } = context;
     let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
-    let mut environment = NodeEnvironment::prepare(&args.node, &args.data_dir)?;
+    let mut environment = NodeEnvironment::prepare(&args.node, data)?;
     let tls = serve::tls(pki)?;
     let mut agents = Vec::new();
     let mut measured = HashMap::new();

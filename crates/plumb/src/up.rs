@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
+use crate::data_dir::{Purpose, given_or_usual};
 use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
@@ -80,7 +81,7 @@ fn machine_memory() -> Option<u64> {
 
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
-    let data = &args.data_dir;
+    let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
     let mut created = data_dir::FreshDirectory::new(data)?;
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
@@ -93,7 +94,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     });
     let clock = Arc::new(SystemClock);
     let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
-    let gateway = pod_gateway(&args)?;
+    let gateway = pod_gateway(&args, data)?;
     let names = [Some(listener.address().ip()), Some(advertised.ip()), gateway.map(IpAddr::V4)];
     let names = names.into_iter().flatten().map(|address| address.to_string());
     let pki = Arc::new(Pki::open(data.join(data_dir::PKI), names, clock.clone())?);
@@ -176,6 +177,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let nodes = if args.components.contains(NODE) {
         let context = nodes::ClusterContext {
             api: (advertised.ip().to_string(), advertised.port()),
+            data,
             pki: &pki,
             measurements,
             shutdown: shutdown.clone(),
@@ -195,7 +197,12 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     if let Some(nodes) = &nodes {
         say!("plumb: {}", nodes.what);
     }
-    announce!("plumb is ready at {url}; export KUBECONFIG={}", shell_word(&kubeconfig));
+    // The usual path of the kubeconfig names the data directory.
+    let data_is_in = match args.kubeconfig {
+        Some(_) => format!("; data is in {}", shell_word(data)),
+        None => String::new(),
+    };
+    announce!("plumb is ready at {url}{data_is_in}; export KUBECONFIG={}", shell_word(&kubeconfig));
     if let (Stop::Terminate, Some(nodes)) = (signals.next().await, &nodes) {
         nodes.shut_down(&mut signals).await;
     }
@@ -275,11 +282,11 @@ fn remove_administrator_token(pki: &Path) {
 
 /// The address of this machine at which its pods reach the API server, if containers run here: that of the bridge of the
 /// pods, or the endpoint of [`plumb_runtime::service_nat`].
-fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
+fn pod_gateway(args: &Up, data: &Path) -> anyhow::Result<Option<Ipv4Addr>> {
     let runs_containers = args.components.contains(NODE)
         && matches!(args.node.runtime.chosen(), RuntimeKind::Builtin | RuntimeKind::Cri)
         && may_run_containers();
-    let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(&args.data_dir)).transpose();
+    let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(data)).transpose();
     gateway.context("finding the data directory")
 }
 

@@ -15,7 +15,7 @@ use plumb_supervise::Supervisor;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
-use crate::data_dir::CONTROL;
+use crate::data_dir::{CONTROL, check_path};
 
 const SOCKET: &str = "backup";
 /// How long the other side may keep this one waiting.
@@ -59,11 +59,13 @@ async fn answer(client: tokio::net::UnixStream, store: Store) -> io::Result<()> 
 }
 
 /// Has the cluster that runs on a data directory write a copy. The caller verifies the copy.
-pub(super) fn fetch(data: &Path, writer: &mut impl Write) -> io::Result<()> {
+pub(super) fn fetch(data: &Path, writer: &mut impl Write) -> anyhow::Result<()> {
+    check_path(&data.join(CONTROL).join(SOCKET))?;
     let (_folder, socket) = socket(data)?;
     let mut server = UnixStream::connect(socket)?;
     server.set_read_timeout(Some(TIMEOUT))?;
-    io::copy(&mut server, writer).map(drop)
+    io::copy(&mut server, writer)?;
+    Ok(())
 }
 
 /// The socket, under a name that is short however deep the data directory is: addresses of sockets have 107 bytes. The

@@ -34,9 +34,11 @@ pub(crate) struct Node {
     /// The certificate of the cluster's certificate authority, in place of its hash.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// The directory of this node's containers, allocations and certificates. Created if it is missing.
-    #[arg(long, default_value = "./plumb-node", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
+    /// The directory of this node's containers, allocations and certificates. Created if it is missing; refused if
+    /// another user can change it. [default: ./plumb-node; for root /var/lib/plumb-node, unless there is a ./plumb-node of
+    /// root's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     /// The address that this node serves logs, metrics and exec on. Port 0 takes any free port.
     /// [default: the address of this machine that the server is reached from, port 10250]
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
@@ -104,9 +106,9 @@ pub(crate) enum TokenCommand {
 /// The arguments of `plumb down`.
 #[derive(Debug, Args)]
 pub(crate) struct Down {
-    /// The data directory of the cluster, or of the node.
-    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
-    pub(crate) data_dir: PathBuf,
+    /// The data directory of the cluster, or of the node. [default: that of `plumb up`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
     /// Remove the data directory as well, with all objects, images and certificates. Files in it that Plumb did not
     /// make stay.
     #[arg(long)]

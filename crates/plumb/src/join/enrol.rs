@@ -37,15 +37,15 @@ pub(super) struct Enrolled {
 }
 
 /// Takes up the certificate of an earlier start, or gets one with a token.
-pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
-    let folder = args.data_dir.join(PKI);
+pub(super) async fn enrol(args: &Node, data: &Path, name: &str) -> anyhow::Result<Enrolled> {
+    let folder = data.join(PKI);
     let kept = NodeCertificate::load(&folder.join(CLIENT))?;
     let authority = read(&folder.join(AUTHORITY))?;
     let user = format!("system:node:{name}");
     if let Some(other) = kept.as_ref().filter(|kept| kept.user != user) {
         bail!(
             "{} is the data directory of {}; --name {} takes it up again, --data-dir names another",
-            args.data_dir.display(),
+            data.display(),
             other.user,
             other.user.trim_start_matches("system:node:")
         );

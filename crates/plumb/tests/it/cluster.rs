@@ -106,7 +106,17 @@ impl Cluster {
         // The network settings of this machine stay as they are.
         let masquerades = flags.iter().any(|flag| flag.starts_with("--masquerade"));
         let network: &[&str] = if masquerades { &[] } else { &["--masquerade=false"] };
-        let command = command.args(flags).args(parts).args(network);
+        command.args(flags).args(parts).args(network);
+        Self::launch(data, command, said)
+    }
+
+    /// Runs a command that has all its flags.
+    pub(crate) fn run_as_is(data: &Path, command: Command) -> Self {
+        let said = File::create(errors(data)).unwrap();
+        Self::launch(data, command, said)
+    }
+
+    fn launch(data: &Path, mut command: Command, said: File) -> Self {
         let mut process = command.stdout(Stdio::piped()).stderr(said).spawn().unwrap();
         let line = first_line(&mut process);
         let address = line

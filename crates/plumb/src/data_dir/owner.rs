@@ -1,0 +1,166 @@
+//! Which files of a data directory are trusted: those that only the effective user can have written.
+//!
+//! The authorities in `pki` decide who administers the cluster. Before this check, another user who created
+//! `plumb-data/pki/client-ca.{crt,key}` in a shared directory was the administrator of the cluster that root started there.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use nix::unistd::geteuid;
+
+use super::{ENTRIES, KUBECONFIG, PKI};
+
+/// The permissions to write of the group and of others.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// Refuses a data directory that another user owns or can write to, and one with such entries, keys or certificates.
+///
+/// The kubeconfig is excepted: it belongs to the user who called `sudo`, and the cluster reads no credentials from it. What
+/// is in other entries is protected by the permissions of the entry.
+pub(super) fn check(directory: &Path) -> anyhow::Result<()> {
+    if !check_path(directory)? {
+        return Ok(());
+    }
+    for name in ENTRIES.iter().filter(|name| **name != KUBECONFIG) {
+        check_path(&directory.join(name))?;
+    }
+    let pki = directory.join(PKI);
+    let keys = match std::fs::read_dir(&pki) {
+        Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {
+            return Ok(());
+        }
+        keys => keys.with_context(|| format!("reading {}", pki.display()))?,
+    };
+    for key in keys {
+        check_path(&key.with_context(|| format!("reading {}", pki.display()))?.path())?;
+    }
+    Ok(())
+}
+
+/// Whether the effective user alone can have written a path, as far as its own owner and mode tell.
+pub(super) fn is_trusted(path: &Path) -> bool {
+    matches!(problem(path), Ok(Some(None)))
+}
+
+/// Refuses a path that another user owns or can write to. Returns whether there is such a path.
+pub(crate) fn check_path(path: &Path) -> anyhow::Result<bool> {
+    let shown = path.display();
+    match problem(path).with_context(|| format!("examining {shown}"))? {
+        None => Ok(false),
+        Some(None) => Ok(true),
+        Some(Some(Problem::Owner(owner))) => bail!(
+            "{shown} belongs to user {owner} and not to user {}, who runs this: keys and objects that another user can \
+             change are not trusted; choose another directory with --data-dir",
+            geteuid()
+        ),
+        Some(Some(Problem::Mode(mode))) => bail!(
+            "other users can write to {shown} (its mode is {mode:o}): keys and objects that another user can change are not \
+             trusted; if no other user has changed anything in it, run `chmod go-w {shown}`"
+        ),
+    }
+}
+
+/// Why a path is not trusted.
+enum Problem {
+    /// It belongs to this user.
+    Owner(u32),
+    /// Others may write to it.
+    Mode(u32),
+}
+
+/// Why a path is not trusted, if it is not; `None` if nothing is there.
+fn problem(path: &Path) -> io::Result<Option<Option<Problem>>> {
+    // Both the link and its target, whoever owns the directory that the target is in: that much the user chose who
+    // created the link.
+    for read in [std::fs::symlink_metadata, std::fs::metadata] {
+        let found: std::fs::Metadata = match read(path) {
+            Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {
+                return Ok(None);
+            }
+            found => found?,
+        };
+        if found.uid() != geteuid().as_raw() {
+            return Ok(Some(Some(Problem::Owner(found.uid()))));
+        }
+        let mode = found.mode() & 0o7777;
+        // A link has no mode of its own, and the permissions of a socket are those of its directory.
+        let has_mode = found.is_file() || found.is_dir();
+        if has_mode && mode & WRITABLE_BY_OTHERS != 0 {
+            return Ok(Some(Some(Problem::Mode(mode))));
+        }
+    }
+    Ok(Some(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A data directory with keys that its owner alone can write to.
+    fn data_dir() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join(PKI)).unwrap();
+        for file in ["pki/client-ca.key", "pki/client-ca.crt"] {
+            let path = folder.path().join(file);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        }
+        fs::set_permissions(folder.path().join(PKI), Permissions::from_mode(0o700)).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_directory_and_keys_that_others_can_write_to_are_refused() {
+        let folder = data_dir();
+        check(folder.path()).unwrap();
+        check(&folder.path().join("missing")).unwrap();
+        for (name, open, closed) in
+            [("", 0o777, 0o700), ("pki", 0o770, 0o700), ("pki/client-ca.key", 0o620, 0o600)]
+        {
+            let path = folder.path().join(name);
+            fs::set_permissions(&path, Permissions::from_mode(open)).unwrap();
+            let refused = check(folder.path()).unwrap_err().to_string();
+            assert!(refused.contains(&format!("its mode is {open:o}")), "{name}: {refused}");
+            fs::set_permissions(&path, Permissions::from_mode(closed)).unwrap();
+            check(folder.path()).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_target_of_a_link_is_checked_too() {
+        let folder = data_dir();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), folder.path().join("objects")).unwrap();
+        check(folder.path()).unwrap();
+        fs::set_permissions(outside.path(), Permissions::from_mode(0o777)).unwrap();
+        check(folder.path()).unwrap_err();
+    }
+
+    #[test]
+    fn root_trusts_nothing_of_another_user_but_the_kubeconfig() {
+        if !geteuid().is_root() {
+            plumb_skip::skip(plumb_skip::ROOT, "another user's files need root to make them");
+            return;
+        }
+        let folder = data_dir();
+        let given = |name: &str, user: u32| {
+            std::os::unix::fs::lchown(folder.path().join(name), Some(user), Some(user)).unwrap();
+        };
+        fs::write(folder.path().join(KUBECONFIG), "").unwrap();
+        given(KUBECONFIG, 1000);
+        check(folder.path()).unwrap();
+        symlink("elsewhere", folder.path().join("journal")).unwrap();
+        for name in ["", "pki", "pki/client-ca.crt", "journal"] {
+            given(name, 1000);
+            let refused = check(folder.path()).unwrap_err().to_string();
+            assert!(refused.contains("belongs to user 1000 and not to user 0"), "{name}: {refused}");
+            given(name, 0);
+            check(folder.path()).unwrap();
+        }
+    }
+}
