@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use plumb_harness::object;
@@ -74,7 +74,7 @@ fn change_of_one_pod(pods_in_all: usize) {
         rules,
     };
     let policy = PodPolicy::default();
-    let view = |pod: &Pod| PodView::of(pod, &hooks, &policy, SignedDuration::ZERO, 0, now);
+    let view = |pod: &Pod| PodView::of(pod, &hooks, &policy, 0, now);
     let mut pods = Pods::default();
     for number in 0..pods_in_all {
         pods.set(&format!("web-{number}"), view(&pod(number, "100m")));
@@ -93,7 +93,8 @@ fn change_of_one_pod(pods_in_all: usize) {
             backing_off: &BTreeSet::new(),
             is_ordered: false,
             replicas: pods_in_all,
-            max_unavailable: 1,
+            max_unavailable: 50,
+            others: 0,
             others_unavailable: 0,
             now,
         }));

@@ -116,7 +116,11 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
     let scope = scope(state, context, template, revisions);
     let kind = |view: &PodView| (!view.is_updated).then(|| scope.kind(view));
     let kinds: Vec<Option<Kind>> = scope.views.iter().map(kind).collect();
-    let disruptive = kinds.iter().flatten().any(Kind::is_disruptive);
+    let disruptive = scope
+        .views
+        .iter()
+        .zip(&kinds)
+        .any(|(view, kind)| kind.as_ref().is_some_and(|kind| scope.is_disruptive(view, kind)));
     let counts = Counts::of(&scope.views, &scope.settings, disruptive);
     let mut updated = Updated::default();
     if !is_terminating {

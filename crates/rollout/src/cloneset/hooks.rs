@@ -2,10 +2,12 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use plumb_controller::pods;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::in_place::UpdateState;
+use super::keys;
 use super::lifecycle::after_update;
 use crate::api::cloneset::Lifecycle;
 use crate::engine::{Desired, Hooks, NotDone, PodRecord};
@@ -47,6 +49,14 @@ impl Hooks for PodHooks<'_> {
 
     fn on_done(&self, pod: &Pod) -> Option<Value> {
         Some(json!({ "metadata": after_update(self.lifecycle, pod).patch(self.now) }))
+    }
+
+    fn ready_since(&self, pod: &Pod) -> Option<Timestamp> {
+        // A hook with `markPodNotReady` keeps the pod unready until its update is over: only its containers tell.
+        let is_held = pods::condition(pod, keys::POD_READY).is_some_and(|held| held.status == "False");
+        let ready = pods::condition(pod, if is_held { "ContainersReady" } else { "Ready" });
+        let ready = ready.filter(|ready| ready.status == "True")?;
+        Some(ready.last_transition_time.as_ref().map_or(Timestamp::MIN, |time| time.0))
     }
 
     fn containers_done(&self, pod: &Pod, _: &PodRecord) -> Result<(), NotDone> {

@@ -211,6 +211,8 @@ impl CloneSets {
         let bound = engine::select(&policies, &selected(set)).bound;
         let mut settings = bound.map_or_else(engine::Settings::default, |policy| (&policy.spec).into());
         settings.pod.quotas_changed_at = self.quotas.changed_at(namespace);
+        let min_ready = set.spec.min_ready_seconds.unwrap_or(0).max(0);
+        settings.pod.min_ready = jiff::SignedDuration::from_secs(min_ready.into());
         settings
     }
 

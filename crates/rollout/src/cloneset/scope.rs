@@ -61,6 +61,20 @@ impl Kind {
 }
 
 impl Scope<'_> {
+    /// Whether an update makes a pod unavailable for a while: it is recreated, a container is restarted, or a hook holds the pod
+    /// before its update.
+    pub(super) fn is_disruptive(&self, view: &PodView, kind: &Kind) -> bool {
+        kind.is_disruptive() || matches!(kind, Kind::Resize(..) | Kind::Metadata(_)) && self.is_drained(view)
+    }
+
+    /// Whether a hook holds a pod before its update, or does so until it has the labels and finalizers of the hook again.
+    pub(super) fn is_drained(&self, view: &PodView) -> bool {
+        use super::lifecycle::State;
+        self.settings.lifecycle.in_place_update.as_ref().is_some_and(|hook| {
+            hook.holds(&view.pod) || matches!(view.state, State::PreparingUpdate | State::Updated)
+        })
+    }
+
     /// How a pod that has an old revision is updated.
     pub(super) fn kind(&self, view: &PodView) -> Kind {
         if self.settings.policy == PodUpdatePolicy::ReCreate || self.recreates_all {

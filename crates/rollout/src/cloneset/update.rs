@@ -21,7 +21,7 @@ use super::hooks::PodHooks;
 use super::in_place::{InPlace, NewCondition, condition_patch, has_gate, unready_since};
 use super::lifecycle::{self, State as Stage};
 use super::record;
-use super::scope::{Kind, Scope, is_under_way};
+use super::scope::{Kind, Scope, is_postponed, is_under_way};
 use super::view::PodView;
 use super::{keys, order};
 use crate::api::{OnFailure, Share};
@@ -55,6 +55,13 @@ pub(super) struct Updated {
 struct Candidate<'a> {
     view: &'a PodView,
     kind: Kind,
+}
+
+/// The pods with updates other than a resize.
+struct Waiting {
+    count: usize,
+    /// How many available pods of these this decision makes unavailable.
+    disturbed: usize,
 }
 
 /// The pods that the engine's actions name.
@@ -92,12 +99,9 @@ impl Scope<'_> {
         let (resizes, others): (Vec<Candidate<'_>>, Vec<Candidate<'_>>) =
             candidates.into_iter().partition(|candidate| matches!(candidate.kind, Kind::Resize(..)));
         let begins = !self.settings.on_delete && !self.settings.paused;
-        let mut left = counts.update;
-        if begins {
-            self.others(&others, counts, &mut left, decision, &mut updated);
-        }
-        let waiting = i32::try_from(others.len()).unwrap_or(i32::MAX);
-        self.resizes(&resizes, waiting, begins, decision, &mut updated);
+        let disturbed = if begins { self.others(&others, counts, decision, &mut updated) } else { 0 };
+        let waiting = Waiting { count: others.len(), disturbed };
+        self.resizes(&resizes, &waiting, begins, decision, &mut updated);
         updated
     }
 
@@ -114,26 +118,29 @@ impl Scope<'_> {
         candidates
     }
 
-    /// Updates pods that are recreated or restarted as far as pods may be unavailable, and those whose metadata changes.
+    /// Updates pods that are recreated or restarted as far as pods may be unavailable, and those whose metadata changes. Returns
+    /// how many pods become unavailable by that.
     fn others(
         &self,
         candidates: &[Candidate<'_>],
         counts: &Counts,
-        left: &mut i32,
         decision: &mut Decision,
         updated: &mut Updated,
-    ) {
+    ) -> usize {
+        let (mut left, mut disturbed) = (counts.update, 0);
         let budget = counts.update_max_unavailable;
         let count = |is: &dyn Fn(&PodView) -> bool| {
             i32::try_from(self.views.iter().filter(|view| is(view)).count()).unwrap_or(i32::MAX)
         };
-        let mut unavailable = count(&|view| !view.is_available);
-        let mut unavailable_new = count(&|view| !view.is_available && view.is_updated);
+        // A pod that is being resized may become unready.
+        let is_exposed = |view: &PodView| !view.is_available || view.is_updated && is_being_resized(view);
+        let mut unavailable = count(&is_exposed);
+        let mut unavailable_new = count(&|view| view.is_updated && is_exposed(view));
         for Candidate { view, kind } in candidates {
-            if *left <= 0 {
+            if left <= 0 {
                 break;
             }
-            if kind.is_disruptive() {
+            if self.is_disruptive(view, kind) {
                 // A lack of pods must not stop the update of a pod that does not serve anyway (OpenKruise's issue 2385).
                 let limit = if view.is_available { budget } else { budget.max(1) };
                 if unavailable_new >= limit || view.is_available && unavailable >= budget {
@@ -141,8 +148,9 @@ impl Scope<'_> {
                 }
                 unavailable += i32::from(view.is_available);
                 unavailable_new += 1;
+                disturbed += usize::from(view.is_available);
             }
-            *left -= 1;
+            left -= 1;
             let action = match kind {
                 Kind::Recreate(reasons) => {
                     decision.say(not_in_place(reasons));
@@ -156,6 +164,7 @@ impl Scope<'_> {
             };
             decision.actions.extend(action);
         }
+        disturbed
     }
 
     /// Begins an in-place update, as soon as no hook holds the pod and its grace period is over.
@@ -216,7 +225,7 @@ impl Scope<'_> {
     fn resizes(
         &self,
         candidates: &[Candidate<'_>],
-        others_waiting: i32,
+        others: &Waiting,
         begins: bool,
         decision: &mut Decision,
         updated: &mut Updated,
@@ -228,22 +237,21 @@ impl Scope<'_> {
         }
         let record = self.rollout_record(stored.as_ref());
         let policy = &self.state.policy;
-        let min_ready = SignedDuration::from_secs(self.settings.min_ready_seconds.into());
         let mut pods = Pods::default();
         // The fields that are written with an intent do not matter before a pod is chosen.
         let hooks = self.hooks_to_begin(None, true);
         for (position, Candidate { view, .. }) in candidates.iter().enumerate() {
             // Those that are updated come before.
             let order = u64::try_from(position).map_or(u64::MAX, |position| position.saturating_add(1));
-            let mut of_engine =
-                engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, order, self.context.now);
+            let mut of_engine = engine::PodView::of(&view.pod, &hooks, &policy.pod, order, self.context.now);
             of_engine.available = view.is_available;
+            of_engine.restarts |= self.is_drained(view);
             pods.set(view.name(), of_engine);
         }
         for view in self.views.iter().filter(|view| view.is_updated && !view.is_specified_delete) {
             let of_engine = if is_under_way(view) {
                 let hooks = self.hooks_under_way(view);
-                engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, 0, self.context.now)
+                engine::PodView::of(&view.pod, &hooks, &policy.pod, 0, self.context.now)
             } else {
                 settled(view)
             };
@@ -254,7 +262,8 @@ impl Scope<'_> {
         let surge =
             i32::try_from(self.views.len()).unwrap_or(i32::MAX).saturating_sub(self.settings.replicas).max(0);
         let max_unavailable = self.settings.max_unavailable.saturating_add(surge);
-        let stay = u32::try_from(self.settings.partition.saturating_sub(others_waiting)).unwrap_or(0);
+        let waiting = i32::try_from(others.count).unwrap_or(i32::MAX);
+        let stay = u32::try_from(self.settings.partition.saturating_sub(waiting)).unwrap_or(0);
         let mut settings = policy.clone();
         // The larger of both partitions.
         let of_policy = settings.partition.rounded_up(pods.len());
@@ -272,7 +281,8 @@ impl Scope<'_> {
             is_ordered: true,
             replicas: usize::try_from(self.settings.replicas).unwrap_or(0),
             max_unavailable: usize::try_from(max_unavailable).unwrap_or(0),
-            others_unavailable: outside.count(),
+            others: self.views.len().saturating_sub(pods.len()),
+            others_unavailable: outside.count().saturating_add(others.disturbed),
             now: self.context.now,
         });
         decision.wake_at(decided.due);
@@ -296,7 +306,11 @@ impl Scope<'_> {
         };
         stored.filter(is_of).cloned().unwrap_or_else(|| {
             let base = self.revisions.current_name().to_owned();
-            RolloutRecord::new(update.to_owned(), base, engine::Desired::default(), self.context.now)
+            // The template is again the one that all pods had last.
+            let revert = base == update;
+            let new =
+                RolloutRecord::new(update.to_owned(), base, engine::Desired::default(), self.context.now);
+            RolloutRecord { revert, ..new }
         })
     }
 
@@ -379,6 +393,12 @@ fn is_candidate(view: &PodView) -> bool {
     !view.is_updated && !view.is_specified_delete && view.state != Stage::PreparingDelete
 }
 
+/// Whether the node may be about to apply an update of a pod.
+fn is_being_resized(view: &PodView) -> bool {
+    let is_refused = view.record.as_ref().is_some_and(|record| record.failure.is_some());
+    is_under_way(view) && !is_refused && !is_postponed(&view.pod)
+}
+
 /// Has a pod deleted, so that another is created.
 fn recreate(view: &PodView) -> Action {
     let patch: Value = json!({ "metadata": { "labels": { keys::SPECIFIED_DELETE: "true" } } });
@@ -395,12 +415,17 @@ fn settled(view: &PodView) -> engine::PodView {
     engine::PodView {
         node: String::new(),
         order: 0,
-        judgement: Judgement { state, next: NextWrite::Nothing, obstacle: None, due: None },
+        judgement: Judgement { state, next: NextWrite::Nothing, obstacle: None, applied: true, due: None },
         available: view.is_available,
+        unready_since: None,
+        starting: false,
         grows: false,
         restarts: false,
         intended: true,
+        moved: view.record.as_ref().is_some_and(engine::PodRecord::changes_resources),
+        unready_before: false,
         overtaken: false,
+        superseding: false,
         back_restarts: None,
     }
 }

@@ -5,11 +5,15 @@
 //!   a pod is stuck ──▶ Hold: status only │ RollbackPod │ RollbackAll │ RecreatePod │ RecreateAll
 //!   no pod is pending, in flight or stuck ──▶ Complete
 //!   paused ──▶ no further action
-//!   reverts that neither grow nor restart             ──▶ always
-//!   resizes without a restart   ──▶ maxConcurrent ┐
-//!   resizes with a restart      ──▶ maxUnavailable┴─▶ within partition and canary step, shrinks first,
-//!                                                     one growing pod per node
+//!   reverts of what the node has not applied          ──▶ always
+//!   resizes of unavailable pods ──▶ maxConcurrent                  ┐
+//!   resizes without a restart   ──▶ maxConcurrent, maxUnavailable  ├─▶ within partition and canary step, shrinks first,
+//!   resizes with a restart      ──▶ maxUnavailable                 ┘   one growing pod per node
 //! ```
+//!
+//! Every pod that is unavailable counts against `maxUnavailable`, whatever made it so, and so does every pod whose resize is
+//! under way, because it may become unready. So no more pods than that are unavailable by a rollout. If `maxUnavailable` is 0, one
+//! pod at a time is resized that no container is restarted for (OpenKruise's issue 2049).
 
 use std::collections::BTreeSet;
 
@@ -17,7 +21,7 @@ use jiff::Timestamp;
 
 use super::failure::{Failure, StuckReason};
 use super::pod_state::PodState;
-use super::pods::{PodView, Pods};
+use super::pods::{Cost, PodView, Pods};
 use super::rollout::{Heading, PODS_NAMED, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 use super::settings::Settings;
 use crate::api::OnFailure;
@@ -40,7 +44,9 @@ pub struct State<'a> {
     pub replicas: usize,
     /// How many of them may be unavailable by its own strategy.
     pub max_unavailable: usize,
-    /// How many of its pods that are not among `pods` are unavailable.
+    /// How many of its pods are not among `pods`.
+    pub others: usize,
+    /// How many of these are unavailable.
     pub others_unavailable: usize,
     /// The current time.
     pub now: Timestamp,
@@ -85,7 +91,7 @@ pub fn decide(state: &State<'_>) -> Decision {
     let (phase, message) = match state.record.heading {
         Heading::Recreate => (Phase::Recreating, String::new()),
         Heading::Forward => forward(state, &mut actions, &mut due),
-        Heading::Back => back(state, &mut actions),
+        Heading::Back => back(state, &mut actions, &mut due),
     };
     let named = |(pod, reason, message): (&str, StuckReason, &str)| PodFailure {
         pod: pod.to_owned(),
@@ -107,59 +113,101 @@ pub fn decide(state: &State<'_>) -> Decision {
 
 fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timestamp>) -> (Phase, String) {
     let counts = state.pods.counts();
-    if let Some(phase) = answer_failures(state, actions) {
+    let mut budget = Budget::new(state);
+    if let Some(phase) = answer_failures(state, &mut budget, actions) {
         return phase;
     }
     // Also of a paused rollout: it has no pod left to wait for.
     if counts.pending == 0 && counts.in_flight() == 0 && counts.stuck == 0 {
-        let (outcome, phase) = match counts.rollback_failed {
-            0 => (RolloutOutcome::Complete, Phase::Complete),
+        let (outcome, phase) = match (counts.rollback_failed, counts.rolled_back, counts.done) {
+            (0, 1.., 0) => (RolloutOutcome::RolledBack, Phase::RolledBack),
+            (0, _, _) => (RolloutOutcome::Complete, Phase::Complete),
             _ => (RolloutOutcome::RollbackFailed, Phase::RollbackFailed),
         };
         if actions.is_empty() && state.record.outcome.is_none() {
             actions.push(Action::Finish(outcome));
         }
-        return (phase, rolled_back(counts.rolled_back));
+        return (phase, rolled_back(state.pods));
     }
     if let Some(by) = paused(state) {
         return (Phase::Paused, by);
     }
     let moved = actions.len();
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
-    let (allowed, step) = allowed(state);
-    let reach = Reach::of(state);
-    let backs_off = begin(state, allowed, &reach, actions);
-    if let Some((number, pods)) = step
-        && reach.done >= pods
+    let limits = Limits::new(state);
+    let backs_off = begin(state, &limits, &mut budget, actions);
+    if let Some((number, pods)) = limits.step
+        && limits.moved_done >= pods
     {
         return step_is_done(state, number, actions, due);
     }
     if actions.len() > moved || counts.in_flight() > 0 || backs_off {
         return (Phase::Progressing, String::new());
     }
-    if counts.stuck > 0 {
+    if counts.stuck > 0 && counts.pending == 0 {
         return (Phase::Held, String::new());
     }
-    if reach.begun >= partitioned(state) {
+    if limits.begun >= limits.partition && counts.stuck == 0 {
         return (Phase::Partitioned, String::new());
     }
-    if reach.begun >= allowed {
-        return (Phase::Held, "pods of the canary were resized back".to_owned());
+    if limits.step.is_some_and(|(_, pods)| limits.moved >= pods) {
+        let why = if counts.stuck > 0 { "" } else { "pods of the canary were resized back" };
+        return (Phase::Held, why.to_owned());
     }
-    if max_unavailable(state) == 0 {
+    if limits.begun >= limits.partition {
+        return (Phase::Held, String::new());
+    }
+    waits_for_availability(state, due)
+}
+
+/// The phase of a rollout whose next pod has to wait because too many are unavailable. It is `Held` once none of them has been so
+/// for less than the deadline: before that they may be starting, or restarting.
+fn waits_for_availability(state: &State<'_>, due: &mut Option<Timestamp>) -> (Phase, String) {
+    let unavailable = state.pods.unavailable();
+    let max = max_unavailable(state);
+    let count = unavailable.len() + missing(state);
+    if count == 0 && max == 0 {
         return (Phase::Held, NO_RESTARTS.to_owned());
     }
-    (Phase::Held, "as many pods are unavailable as may be".to_owned())
+    let names: Vec<&str> = state.pods.unavailable().take(PODS_NAMED).map(String::as_str).collect();
+    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    let message = format!(
+        "waits for pods to become available: {count} of {} are not, and maxUnavailable is {max}{names}",
+        state.replicas.max(state.pods.len())
+    );
+    let deadlines = unavailable.filter_map(|name| {
+        let since = state.pods.get(name)?.unready_since?;
+        since.checked_add(state.settings.pod.deadline).ok().filter(|deadline| *deadline > state.now)
+    });
+    // Iterates over all that are unavailable, which are few: the rollout makes no more than maxUnavailable so.
+    match deadlines.max() {
+        Some(deadline) => {
+            *due = Some(due.map_or(deadline, |due| due.min(deadline)));
+            (Phase::Progressing, message)
+        }
+        None => (Phase::Held, message),
+    }
 }
 
 const NO_RESTARTS: &str = "pods have to be restarted, and maxUnavailable is 0";
 
-fn rolled_back(count: usize) -> String {
-    match count {
-        0 => String::new(),
-        1 => "1 pod was resized back".to_owned(),
-        _ => format!("{count} pods were resized back"),
+/// Which pods were resized back, and why.
+fn rolled_back(pods: &Pods) -> String {
+    let count = pods.counts().rolled_back;
+    if count == 0 {
+        return String::new();
     }
+    let all = pods.iter().filter_map(|(name, view)| match &view.judgement.state {
+        PodState::RolledBack { failure } => Some((name, failure.as_ref())),
+        _ => None,
+    });
+    let why = |(name, failure): (&str, Option<&Failure>)| match failure {
+        Some(Failure { reason, message, .. }) => format!("{name}: {reason}: {message}"),
+        None => name.to_owned(),
+    };
+    let named: Vec<String> = all.take(PODS_NAMED).map(why).collect();
+    let pods = if count == 1 { "1 pod was".to_owned() } else { format!("{count} pods were") };
+    format!("{pods} resized back: {}", named.join("; "))
 }
 
 /// How the engine responds to pods that are stuck. After the end of a rollout, a pod that drifts and cannot be resized again
@@ -172,12 +220,15 @@ fn on_failure(state: &State<'_>) -> OnFailure {
 }
 
 /// Responds to stuck pods by the policy.
-fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phase, String)> {
+fn answer_failures(
+    state: &State<'_>,
+    budget: &mut Budget,
+    actions: &mut Vec<Action>,
+) -> Option<(Phase, String)> {
     let on_failure = on_failure(state);
     if on_failure == OnFailure::Hold {
         return None;
     }
-    let mut budget = unavailable_budget(state);
     for (pod, reason, message) in state.pods.stuck() {
         let Some(view) = state.pods.get(pod) else { continue };
         let failure = || PodFailure { pod: pod.to_owned(), reason, message: message.to_owned() };
@@ -192,13 +243,20 @@ fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phas
             }
             (OnFailure::RollbackPod, PodState::Stuck { .. }) => {
                 let Some(restarts) = view.back_restarts else { continue };
-                if take(&mut budget, restarts && view.available) {
+                let cost = match (view.available, restarts) {
+                    (true, true) => Cost::Unavailable,
+                    (true, false) if reason.is_applied() => Cost::Concurrent,
+                    _ => Cost::None,
+                };
+                if budget.take(cost) {
                     let failure = Failure::last(reason, message.to_owned(), state.now);
                     actions.push(Action::RollBack(pod.to_owned(), failure));
                 }
             }
-            (OnFailure::RecreatePod, _) if take(&mut budget, view.available) => {
-                actions.push(Action::Evict(pod.to_owned()));
+            (OnFailure::RecreatePod, _) => {
+                if budget.take(if view.available { Cost::Unavailable } else { Cost::None }) {
+                    actions.push(Action::Evict(pod.to_owned()));
+                }
             }
             _ => {}
         }
@@ -206,14 +264,39 @@ fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phas
     None
 }
 
-/// Takes one from a budget if it is needed. Returns false if the budget is spent.
-fn take(budget: &mut usize, needed: bool) -> bool {
-    if !needed {
-        return true;
+/// How many pods may become unavailable.
+struct Budget {
+    max: usize,
+    /// How many are, or may become so by what is under way.
+    used: usize,
+}
+
+impl Budget {
+    fn new(state: &State<'_>) -> Self {
+        Self { max: max_unavailable(state), used: state.pods.exposed().saturating_add(missing(state)) }
     }
-    let left = budget.checked_sub(1);
-    *budget = left.unwrap_or(0);
-    left.is_some()
+
+    /// Whether a pod may be resized at this cost. A resize that should make no pod unavailable is possible even if none may be.
+    fn allows(&self, cost: Cost) -> bool {
+        match cost {
+            Cost::None => true,
+            Cost::Concurrent => self.used < self.max.max(1),
+            Cost::Unavailable => self.used < self.max,
+        }
+    }
+
+    /// Takes the cost of one pod. Returns false if the budget is spent.
+    fn take(&mut self, cost: Cost) -> bool {
+        let allowed = self.allows(cost);
+        self.used += usize::from(allowed && cost != Cost::None);
+        allowed
+    }
+}
+
+/// How many pods of the workload are unavailable, or missing, besides those that are tracked.
+fn missing(state: &State<'_>) -> usize {
+    let there = state.pods.len().saturating_add(state.others);
+    state.replicas.saturating_sub(there).saturating_add(state.others_unavailable)
 }
 
 fn paused(state: &State<'_>) -> Option<String> {
@@ -232,52 +315,72 @@ fn partitioned(state: &State<'_>) -> usize {
     total.saturating_sub(state.settings.partition.rounded_up(total))
 }
 
-/// The pods that a partition leaves to be resized.
-struct Reach<'a> {
-    /// Their names; none if they may be any.
+/// How far partition and canary let a rollout go, and how far it is.
+struct Limits<'a> {
+    /// The names of the pods that a partition leaves to be resized; none if they may be any.
     only: Option<BTreeSet<&'a str>>,
-    /// How many of them have begun their resize, or follow the revision.
+    /// How many pods may have begun their resize, or follow the revision.
+    partition: usize,
+    /// The number of the canary step that limits the rollout, and how many pods are resized in it and those before.
+    step: Option<(usize, usize)>,
+    /// How many pods have begun their resize, or follow the revision.
     begun: usize,
-    /// How many of them follow the revision.
-    done: usize,
+    /// How many pods have begun a resize. A pod that was created with the new resources, or has had them before, tells nothing
+    /// about a resize, and is no part of a canary.
+    moved: usize,
+    /// How many of these are done.
+    moved_done: usize,
 }
 
-impl<'a> Reach<'a> {
-    /// All pods: no partition counts.
-    fn all(state: &State<'a>) -> Self {
-        Self { only: None, begun: state.pods.begun(), done: state.pods.counts().done }
+impl<'a> Limits<'a> {
+    /// No limits: neither partition nor canary count.
+    fn none(state: &State<'a>) -> Self {
+        Self {
+            only: None,
+            partition: usize::MAX,
+            step: None,
+            begun: state.pods.begun(),
+            moved: state.pods.moved(),
+            moved_done: state.pods.moved_done(),
+        }
     }
 
-    fn of(state: &State<'a>) -> Self {
-        let count = partitioned(state);
-        if !state.is_ordered || count == state.pods.len() {
-            return Self::all(state);
+    fn new(state: &State<'a>) -> Self {
+        let none = Self::none(state);
+        if state.record.revert {
+            return none;
+        }
+        let (total, partition) = (state.pods.len(), partitioned(state));
+        let step = state
+            .settings
+            .steps
+            .get(state.record.step)
+            .map(|step| (state.record.step, step.pods.rounded_up(total).clamp(1, partition.max(1))));
+        let all = Self { partition, step, ..none };
+        if !state.is_ordered || partition == total {
+            return all;
         }
         let mut by_order: Vec<_> = state.pods.iter().map(|(name, view)| (view.order, name, view)).collect();
         by_order.sort_unstable_by_key(|(order, name, _)| (*order, *name));
-        by_order.truncate(count);
+        by_order.truncate(partition);
         let number = |is: fn(&PodView) -> bool| by_order.iter().filter(|(_, _, view)| is(view)).count();
         Self {
             begun: number(PodView::has_begun),
-            done: number(|view| matches!(view.judgement.state, PodState::Done)),
+            moved: number(|view| view.moved),
+            moved_done: number(PodView::has_moved),
             only: Some(by_order.iter().map(|(_, name, _)| *name).collect()),
+            ..all
         }
     }
 
     fn contains(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(name))
     }
-}
 
-/// How many pods may have begun their resize in all, and the number and size of the canary step that limits it.
-fn allowed(state: &State<'_>) -> (usize, Option<(usize, usize)>) {
-    let (total, partitioned) = (state.pods.len(), partitioned(state));
-    match state.settings.steps.get(state.record.step) {
-        Some(step) => {
-            let pods = step.pods.rounded_up(total).clamp(1, partitioned.max(1));
-            (pods.min(partitioned), Some((state.record.step, pods)))
-        }
-        None => (partitioned, None),
+    /// How many more pods may begin a resize.
+    fn left(&self) -> usize {
+        let of_step = self.step.map_or(usize::MAX, |(_, pods)| pods.saturating_sub(self.moved));
+        self.partition.saturating_sub(self.begun).min(of_step)
     }
 }
 
@@ -305,27 +408,32 @@ fn step_is_done(
     (Phase::Progressing, String::new())
 }
 
+/// How many pods may wait for nodes that defer their resizes, beside `maxConcurrent` resizes that are under way. More would say
+/// nothing new about a cluster that is full, and all of them might be applied at once.
+const MOST_DEFERRED: usize = 10;
+
 /// Begins as many resizes as the pace allows. Whether there are pods whose resize would begin if they did not back off.
-fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec<Action>) -> bool {
-    let total = state.pods.len();
-    let concurrent = state.settings.max_concurrent.rounded_up(total).max(1);
-    let mut plain = concurrent.saturating_sub(state.pods.plain_in_flight());
-    let mut restarting = unavailable_budget(state);
-    let mut left = allowed.saturating_sub(reach.begun);
+fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &mut Vec<Action>) -> bool {
+    let most = state.settings.max_concurrent.rounded_up(state.pods.len()).max(1);
+    let mut concurrent = most.saturating_sub(state.pods.concurrent());
+    let mut left = limits.left();
+    let is_full = state.pods.deferred() >= most.max(MOST_DEFERRED);
     // The nodes that a pod of this decision is resized on.
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     // With `Hold`, a refused resize, which counts as begun, is sent again.
     let retries = state.record.heading != Heading::Back && on_failure(state) == OnFailure::Hold;
     let mut backs_off = false;
-    for (restarts, budget) in [(false, &mut plain), (true, &mut restarting)] {
+    for cost in Cost::ALL {
         for again in [false, true] {
-            for name in state.pods.candidates(restarts, again) {
-                if *budget == 0 || !again && left == 0 {
+            for name in state.pods.candidates(cost, again) {
+                let is_slow = cost != Cost::Unavailable && concurrent == 0;
+                if is_slow || !budget.allows(cost) || !again && left == 0 {
                     break;
                 }
-                let Some(view) = state.pods.get(name).filter(|_| reach.contains(name)) else { continue };
+                let Some(view) = state.pods.get(name).filter(|_| limits.contains(name)) else { continue };
                 let is_refused = matches!(view.judgement.state, PodState::Stuck { .. });
-                if is_refused && !retries || view.grows && taken.contains(view.node.as_str()) {
+                let waits = view.grows && (is_full || taken.contains(view.node.as_str()));
+                if is_refused && !retries || waits {
                     continue;
                 }
                 if state.backing_off.contains(name) {
@@ -335,19 +443,14 @@ fn begin(state: &State<'_>, allowed: usize, reach: &Reach<'_>, actions: &mut Vec
                 if !view.node.is_empty() {
                     taken.insert(&view.node);
                 }
-                *budget -= 1;
+                budget.take(cost);
+                concurrent -= usize::from(cost != Cost::Unavailable);
                 left -= usize::from(!again);
                 actions.push(Action::Update(name.clone()));
             }
         }
     }
     backs_off
-}
-
-/// How many pods may become unavailable now.
-fn unavailable_budget(state: &State<'_>) -> usize {
-    let missing = state.replicas.saturating_sub(state.pods.len()).max(state.others_unavailable);
-    max_unavailable(state).saturating_sub(state.pods.disturbed().saturating_add(missing))
 }
 
 /// How many pods may be unavailable at a time: by the policy, or else by the workload. If that is 0, no pod is
@@ -358,7 +461,7 @@ fn max_unavailable(state: &State<'_>) -> usize {
 }
 
 /// Resizes all pods back. A failure here is not retried.
-fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
+fn back(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timestamp>) -> (Phase, String) {
     let counts = state.pods.counts();
     let failed = counts.stuck + counts.rollback_failed;
     let why = match &state.record.failure {
@@ -378,11 +481,12 @@ fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
     }
     let moved = actions.len();
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
-    let backs_off = begin(state, usize::MAX, &Reach::all(state), actions);
+    let backs_off = begin(state, &Limits::none(state), &mut Budget::new(state), actions);
     if actions.len() == moved && counts.in_flight() == 0 && !backs_off {
-        let nothing =
-            if max_unavailable(state) == 0 { NO_RESTARTS } else { "as many pods are unavailable as may be" };
-        return (Phase::Held, nothing.to_owned());
+        return match waits_for_availability(state, due) {
+            (Phase::Progressing, message) => (Phase::RollingBack, message),
+            held => held,
+        };
     }
     (Phase::RollingBack, why)
 }

@@ -61,6 +61,19 @@ impl StuckReason {
         Self::SoakOomKilled,
     ];
 
+    /// Whether the node may have applied the resize: a resize back changes the pod again.
+    pub const fn is_applied(self) -> bool {
+        matches!(
+            self,
+            Self::Error
+                | Self::DeadlineExceeded
+                | Self::NotReady
+                | Self::SoakNotReady
+                | Self::SoakRestarted
+                | Self::SoakOomKilled
+        )
+    }
+
     /// The reason as it is in conditions, events and metrics.
     pub const fn name(self) -> &'static str {
         match self {

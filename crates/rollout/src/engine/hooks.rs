@@ -1,11 +1,13 @@
 //! The differences between the kinds of workloads.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use super::change::{Change, compare_desired};
 use super::desired::Desired;
+use super::pod_state::ready_since;
 use super::reason::Reason;
 use super::record::PodRecord;
 
@@ -58,6 +60,17 @@ pub trait Hooks {
     /// A strategic merge patch that is written once a pod is done: the label with the revision, for example.
     fn on_done(&self, pod: &Pod) -> Option<Value> {
         let _ = pod;
+        None
+    }
+
+    /// Since when a pod is ready after its update; none if it is not.
+    fn ready_since(&self, pod: &Pod) -> Option<Timestamp> {
+        ready_since(pod)
+    }
+
+    /// A strategic merge patch that is written once a pod was resized back: the label with its former revision, for example.
+    fn on_back(&self, pod: &Pod, record: &PodRecord) -> Option<Value> {
+        let _ = (pod, record);
         None
     }
 

@@ -118,8 +118,11 @@ pub struct Judgement {
     pub state: PodState,
     /// The next write.
     pub next: NextWrite,
-    /// Why the resize that is under way will be stuck after its deadline: the node defers it, or fails to actuate it.
+    /// Why the resize that is under way will be stuck after its deadline: the node defers it or fails to actuate it, or the
+    /// pod is not ready since.
     pub obstacle: Option<(StuckReason, String)>,
+    /// Whether the node has applied the resize that is under way: the pod has to become available, or soaks.
+    pub applied: bool,
     /// When the state may change without a change of the pod.
     pub due: Option<Timestamp>,
 }
@@ -131,6 +134,8 @@ pub struct PodPolicy {
     pub deadline: SignedDuration,
     /// For how long a pod soaks after the node has applied its resize.
     pub soak: SignedDuration,
+    /// For how long a pod has to be ready to be available (`minReadySeconds` of the workload).
+    pub min_ready: SignedDuration,
     /// Whether a pod that was done and has other resources now is resized again.
     pub enforce_drift: bool,
     /// When the quotas of the namespace changed last: a resize that a quota refused before is sent again at once.
@@ -142,6 +147,7 @@ impl Default for PodPolicy {
         Self {
             deadline: SignedDuration::from_secs(300),
             soak: SignedDuration::ZERO,
+            min_ready: SignedDuration::ZERO,
             enforce_drift: false,
             quotas_changed_at: None,
         }
@@ -170,7 +176,7 @@ pub(super) fn judge_recorded(
 
 impl Judgement {
     fn new(state: PodState, next: NextWrite) -> Self {
-        Self { state, next, obstacle: None, due: None }
+        Self { state, next, obstacle: None, applied: false, due: None }
     }
 
     fn hindered_by(mut self, obstacle: Option<(StuckReason, String)>) -> Self {
@@ -180,6 +186,11 @@ impl Judgement {
 
     fn until(mut self, due: Option<Timestamp>) -> Self {
         self.due = due;
+        self
+    }
+
+    fn applied(mut self) -> Self {
+        self.applied = true;
         self
     }
 }
@@ -336,7 +347,7 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
     }
 }
 
-/// The state of a pod whose resize the node has applied.
+/// The state of a pod whose resize the node has applied: it is done once it is available, and has soaked.
 fn applied(
     pod: &Pod,
     hooks: &impl Hooks,
@@ -344,38 +355,60 @@ fn applied(
     policy: &PodPolicy,
     now: Timestamp,
 ) -> Judgement {
-    let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
-    let Some(applied_at) = record.applied_at else {
-        let ready = is_ready(pod) || !record.restarting && policy.soak.is_zero();
-        let done = if ready {
-            hooks.containers_done(pod, record)
-        } else {
-            Err(super::hooks::NotDone("the pod to become ready".to_owned()))
-        };
-        return match done {
-            Err(not_done) if now >= deadline => {
-                let message = format!("not within {} seconds: {not_done}", policy.deadline.as_secs());
-                Judgement::new(PodState::Stuck { reason: StuckReason::NotReady, message }, NextWrite::Nothing)
-            }
-            Err(not_done) => {
-                let waits_for = not_done.to_string();
-                Judgement::new(PodState::Resizing { waits_for }, NextWrite::Nothing).until(Some(deadline))
-            }
-            Ok(()) if policy.soak > SignedDuration::ZERO => {
-                let until = now.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
-                Judgement::new(PodState::Soaking { until }, NextWrite::MarkApplied)
-            }
-            Ok(()) => finished(pod, hooks),
-        };
-    };
-    let until = applied_at.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
-    if let Some((reason, message)) = soak_failure(pod, record) {
+    if record.applied_at.is_some()
+        && policy.soak > SignedDuration::ZERO
+        && let Some((reason, message)) = soak_failure(pod, record)
+    {
         return Judgement::new(PodState::Stuck { reason, message }, NextWrite::Nothing);
     }
+    let ready_since = hooks.ready_since(pod);
+    let done = match ready_since {
+        Some(_) => hooks.containers_done(pod, record),
+        None => Err(super::hooks::NotDone("the pod to become ready".to_owned())),
+    };
+    if let Err(not_done) = done {
+        return not_ready(pod, hooks, record, policy, &not_done, now);
+    }
+    if policy.soak.is_zero() && policy.min_ready.is_zero() {
+        return finished(pod, hooks);
+    }
+    // Both count from the resize: that a pod was ready before says nothing about its new resources.
+    let applied_at = record.applied_at.unwrap_or(now);
+    let ready_since = ready_since.unwrap_or(now).max(applied_at);
+    let available_at = ready_since.checked_add(policy.min_ready).unwrap_or(Timestamp::MAX);
+    let soaked_at = applied_at.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
+    let until = available_at.max(soaked_at);
+    if record.applied_at.is_none() {
+        return Judgement::new(PodState::Soaking { until }, NextWrite::MarkApplied).applied();
+    }
     if now < until {
-        return Judgement::new(PodState::Soaking { until }, NextWrite::Nothing).until(Some(until));
+        return Judgement::new(PodState::Soaking { until }, NextWrite::Nothing).until(Some(until)).applied();
     }
     finished(pod, hooks)
+}
+
+/// The state of a pod that is not ready, or whose containers are not done, though the node has applied its resize.
+fn not_ready(
+    pod: &Pod,
+    hooks: &impl Hooks,
+    record: &PodRecord,
+    policy: &PodPolicy,
+    not_done: &super::hooks::NotDone,
+    now: Timestamp,
+) -> Judgement {
+    let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
+    if now < deadline {
+        let waits_for = not_done.to_string();
+        let obstacle = (StuckReason::NotReady, format!("waits for {not_done}"));
+        let judgement = Judgement::new(PodState::Resizing { waits_for }, NextWrite::Nothing).applied();
+        return judgement.hindered_by(Some(obstacle)).until(Some(deadline));
+    }
+    // The resize is not the reason. A pod that crashes, or does not fit any node, must not keep the rollout from its end.
+    if record.unready && hooks.containers_done(pod, record).is_ok() {
+        return finished(pod, hooks);
+    }
+    let message = format!("not within {} seconds: {not_done}", policy.deadline.as_secs());
+    Judgement::new(PodState::Stuck { reason: StuckReason::NotReady, message }, NextWrite::Nothing)
 }
 
 fn finished(pod: &Pod, hooks: &impl Hooks) -> Judgement {
@@ -417,8 +450,13 @@ fn soak_failure(pod: &Pod, record: &PodRecord) -> Option<(StuckReason, String)> 
         .then(|| (StuckReason::SoakNotReady, "the pod became unready after the resize".to_owned()))
 }
 
+/// Since when a pod is ready; none if it is not.
+pub(super) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = status::condition(pod.status.as_ref()?, "Ready").filter(|ready| ready.status == "True")?;
+    Some(ready.last_transition_time.as_ref().map_or(Timestamp::MIN, |time| time.0))
+}
+
 /// Whether a pod is ready.
 pub fn is_ready(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    status.and_then(|status| status::condition(status, "Ready")).is_some_and(|ready| ready.status == "True")
+    ready_since(pod).is_some()
 }

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use plumb_resize::status;
+use plumb_resize::status::{self, Stage};
 
 use super::change::{Change, Vertical};
 use super::failure::StuckReason;
 use super::hooks::Hooks;
-use super::pod_state::{Judgement, NextWrite, PodPolicy, PodState, judge_recorded};
+use super::pod_state::{Judgement, NextWrite, PodPolicy, PodState, judge_recorded, ready_since};
 use super::record::PodRecord;
 
 /// The state of one pod.
@@ -27,35 +27,38 @@ pub struct PodView {
     pub judgement: Judgement,
     /// Whether it is available.
     pub available: bool,
+    /// Since when it is not ready, as far as its status has it.
+    pub unready_since: Option<Timestamp>,
+    /// Whether its containers have not started: it waits for a node, for an image, for a volume.
+    pub starting: bool,
     /// Whether the resize that is next, or under way, makes the pod request more of its node.
     pub grows: bool,
-    /// Whether that resize restarts a container.
+    /// Whether that resize restarts a container, or makes the pod unavailable in another way.
     pub restarts: bool,
     /// Whether an intent for this revision is recorded on it.
     pub intended: bool,
-    /// Whether a resize to another revision is under way or stuck: a new template has superseded it.
+    /// Whether that intent changes its resources: the pod was neither created with them nor resized by another client.
+    pub moved: bool,
+    /// Whether the pod was not ready when the intent was recorded.
+    pub unready_before: bool,
+    /// Whether a resize to another revision was sent that the node does not apply, and a new template has superseded it.
     pub overtaken: bool,
+    /// Whether the node may be about to apply a resize to another revision, which a new template has superseded.
+    pub superseding: bool,
     /// Whether the way back restarts a container, if there is a way back.
     pub back_restarts: Option<bool>,
 }
 
 impl PodView {
     /// The view of a pod that is neither terminating nor has ended.
-    pub fn of(
-        pod: &Pod,
-        hooks: &impl Hooks,
-        policy: &PodPolicy,
-        min_ready: SignedDuration,
-        order: u64,
-        now: Timestamp,
-    ) -> Self {
+    pub fn of(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, order: u64, now: Timestamp) -> Self {
         let recorded = PodRecord::read(pod);
         let mut judgement = judge_recorded(pod, recorded.as_ref(), hooks, policy, now);
         let (record, other) = match recorded {
             Some(record) if record.revision == hooks.revision() => (Some(record), None),
             other => (None, other),
         };
-        let (available, available_at) = availability(pod, min_ready, now);
+        let (available, available_at) = availability(pod, policy.min_ready, now);
         judgement.due = judgement.due.into_iter().chain(available_at).min();
         let next = match &judgement.next {
             NextWrite::Begin(Some(change)) | NextWrite::Send(change) => Some(&**change),
@@ -71,14 +74,21 @@ impl PodView {
             },
             _ => None,
         };
+        let other = other.filter(|record| record.finished_at.is_none() && record.applied_at.is_none());
+        let superseding = other.as_ref().is_some_and(|record| may_be_applied(pod, record));
         Self {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             order,
             available,
+            unready_since: unready_since(pod),
+            starting: pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending"),
             grows: of(|change| change.grows, |record| record.growing),
             restarts: of(|change| change.restarts, |record| record.restarting),
             intended: record.is_some(),
-            overtaken: other.is_some_and(|record| record.finished_at.is_none()),
+            moved: record.as_ref().is_some_and(PodRecord::changes_resources),
+            unready_before: record.as_ref().is_some_and(|record| record.unready),
+            overtaken: other.is_some() && !superseding,
+            superseding,
             back_restarts,
             judgement,
         }
@@ -89,9 +99,36 @@ impl PodView {
         self.intended || matches!(self.judgement.state, PodState::Done)
     }
 
-    /// Whether its resize is not applied yet and grows.
-    fn is_growing(&self) -> bool {
-        self.grows && matches!(self.judgement.state, PodState::Resizing { .. } | PodState::RollingBack)
+    /// Whether its resize has changed its resources, and it is done.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved && matches!(self.judgement.state, PodState::Done)
+    }
+
+    /// Whether the node defers its resize, which restarts no container. One that restarts a container does so at a time that
+    /// the controller does not choose, and counts as unavailable until then.
+    pub(super) fn is_deferred(&self) -> bool {
+        let obstacle = self.judgement.obstacle.as_ref();
+        !self.restarts
+            && obstacle.is_some_and(|(reason, _)| *reason == StuckReason::Deferred)
+            && matches!(self.judgement.state, PodState::Resizing { .. })
+    }
+
+    /// Whether the pod is unavailable, or its resize may make it so: it counts against `maxUnavailable`.
+    pub fn is_exposed(&self) -> bool {
+        !self.available || self.judgement.state.is_in_flight() && !self.is_deferred() || self.superseding
+    }
+
+    /// Whether a resize of it counts against `maxConcurrent`. A pod that waits for its node, or was not ready before, does not:
+    /// it would take the place of pods that can be resized.
+    fn is_counted(&self) -> bool {
+        let waits = self.is_deferred() || self.starting || self.unready_before && !self.available;
+        self.judgement.state.is_in_flight() && !self.restarts && !waits
+    }
+
+    /// Whether its resize is not applied yet.
+    fn is_unapplied(&self) -> bool {
+        matches!(self.judgement.state, PodState::Resizing { .. } | PodState::RollingBack)
+            && !self.judgement.applied
     }
 
     fn class(&self) -> Class {
@@ -99,28 +136,54 @@ impl PodView {
             // The node has accepted these resources already.
             (NextWrite::MarkApplied | NextWrite::Confirm | NextWrite::Begin(None), _)
             | (NextWrite::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
-            (NextWrite::Begin(Some(_)), _) if self.overtaken && !self.grows && !self.restarts => {
-                Class::Revert
-            }
+            (NextWrite::Begin(Some(_)), _) if self.is_revert() => Class::Revert,
             (NextWrite::Begin(Some(_)) | NextWrite::Send(_), _) => {
-                Class::Candidate { restarts: self.restarts && self.available, again: self.intended }
+                let cost = match (self.is_exposed(), self.restarts) {
+                    (true, _) => Cost::None,
+                    (false, false) => Cost::Concurrent,
+                    (false, true) => Cost::Unavailable,
+                };
+                Class::Candidate { cost, again: self.intended }
             }
             (NextWrite::Nothing, _) => Class::None,
         }
     }
+
+    /// Whether the next resize takes back one that the node has not applied: nothing changes for the containers.
+    fn is_revert(&self) -> bool {
+        self.overtaken && !self.grows && !self.restarts
+    }
+}
+
+/// Whether the node may be about to apply the resize of a record: the API server has accepted it, and the node has not answered
+/// that it does not fit.
+fn may_be_applied(pod: &Pod, record: &PodRecord) -> bool {
+    record.failure.as_ref().is_none_or(|failure| failure.reason == StuckReason::DeadlineExceeded)
+        && !matches!(
+            status::read(pod).map(|reading| reading.stage),
+            Ok(Stage::Deferred { .. } | Stage::Infeasible { .. })
+        )
 }
 
 /// Whether a pod has been ready for `min_ready`, and if not yet, when it will have been.
 fn availability(pod: &Pod, min_ready: SignedDuration, now: Timestamp) -> (bool, Option<Timestamp>) {
-    let status = pod.status.as_ref();
-    let ready = status.and_then(|status| status::condition(status, "Ready"));
-    let Some(ready) = ready.filter(|ready| ready.status == "True") else { return (false, None) };
-    let since = ready.last_transition_time.as_ref().map(|time| time.0);
-    let at = since.and_then(|since| since.checked_add(min_ready).ok());
+    let Some(since) = ready_since(pod) else { return (false, None) };
+    let at = since.checked_add(min_ready).ok();
     match at.filter(|at| min_ready > SignedDuration::ZERO && *at > now) {
         Some(at) => (false, Some(at)),
         None => (true, None),
     }
+}
+
+/// Since when a pod is not ready: since it was created, if its node has reported nothing yet.
+fn unready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = pod.status.as_ref().and_then(|status| status::condition(status, "Ready"));
+    match ready {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => ready.last_transition_time.as_ref(),
+        None => pod.metadata.creation_timestamp.as_ref(),
+    }
+    .map(|time| time.0)
 }
 
 /// The kind of the next action for a pod.
@@ -133,10 +196,26 @@ enum Class {
     Revert,
     /// A resize when the pace allows it.
     Candidate {
-        restarts: bool,
+        cost: Cost,
         /// Whether it was begun before: the API server refused it, or another client has resized the pod since.
         again: bool,
     },
+}
+
+/// What a resize counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// The pod is unavailable, or another resize of it is under way: it cannot become worse.
+    None,
+    /// It restarts no container: `maxConcurrent`, and `maxUnavailable` in case that it makes the pod unready all the same.
+    Concurrent,
+    /// It restarts a container: `maxUnavailable`.
+    Unavailable,
+}
+
+impl Cost {
+    /// All of them, in the order in which resizes begin.
+    pub(super) const ALL: [Self; 3] = [Self::None, Self::Concurrent, Self::Unavailable];
 }
 
 type Name = String;
@@ -249,17 +328,25 @@ pub struct Pods {
     /// Those with a write that is not paced.
     writes: BTreeSet<Name>,
     reverts: BTreeSet<Position>,
-    /// Those that wait for a resize, by whether it restarts a container and whether it was begun before.
-    queues: [[Queue; 2]; 2],
+    /// Those that wait for a resize, by its cost and whether it was begun before.
+    queues: [[Queue; 2]; 3],
     stuck: BTreeSet<Name>,
     /// Those whose resize the node defers or fails to actuate, before the deadline.
     waiting: BTreeSet<Name>,
-    /// How many resizes without a restart are in flight.
-    plain_in_flight: usize,
-    /// How many pods are unavailable, or about to be because a container is restarted.
-    disturbed: usize,
+    /// How many resizes count against `maxConcurrent`.
+    concurrent: usize,
+    /// How many resizes without a restart nodes defer.
+    deferred: usize,
+    /// How many pods are unavailable, or may become so by a resize that is under way.
+    exposed: usize,
+    /// Those that are not available.
+    unavailable: BTreeSet<Name>,
     /// How many have an intent for this revision, or follow it.
     begun: usize,
+    /// How many have an intent that changes their resources.
+    moved: usize,
+    /// How many of them are done.
+    moved_done: usize,
     /// How many pods grow on each node.
     growing: BTreeMap<String, usize>,
     /// How many pods shrink on each node.
@@ -342,15 +429,21 @@ impl Pods {
         if view.has_begun() {
             adjust(&mut self.begun);
         }
-        let restarting = view.restarts && state.is_in_flight();
-        if state.is_in_flight() && !view.restarts {
-            adjust(&mut self.plain_in_flight);
+        let counts = [
+            (view.moved, &mut self.moved),
+            (view.has_moved(), &mut self.moved_done),
+            (view.is_counted(), &mut self.concurrent),
+            (view.is_deferred(), &mut self.deferred),
+            (view.is_exposed(), &mut self.exposed),
+        ];
+        for (is, count) in counts {
+            if is {
+                adjust(count);
+            }
         }
-        if restarting || !view.available {
-            adjust(&mut self.disturbed);
-        }
-        if matches!(state, PodState::Resizing { .. } | PodState::RollingBack) && !view.node.is_empty() {
-            let by_node = if view.is_growing() { &mut self.growing } else { &mut self.shrinking };
+        toggle(&mut self.unavailable, name.to_owned(), added && !view.available);
+        if view.is_unapplied() && !view.node.is_empty() {
+            let by_node = if view.grows { &mut self.growing } else { &mut self.shrinking };
             let count = by_node.entry(view.node.clone()).or_default();
             adjust(count);
             if *count == 0 {
@@ -369,8 +462,8 @@ impl Pods {
             Class::None => {}
             Class::Write => toggle(&mut self.writes, name.to_owned(), added),
             Class::Revert => toggle(&mut self.reverts, position(), added),
-            Class::Candidate { restarts, again } => {
-                let queue = &mut self.queues[usize::from(restarts)][usize::from(again)];
+            Class::Candidate { cost, again } => {
+                let queue = &mut self.queues[cost as usize][usize::from(again)];
                 if added {
                     queue.insert(view, position());
                 } else {
@@ -406,22 +499,39 @@ impl Pods {
         self.reverts.iter().map(|(_, name)| name)
     }
 
-    pub(super) fn plain_in_flight(&self) -> usize {
-        self.plain_in_flight
+    pub(super) fn concurrent(&self) -> usize {
+        self.concurrent
+    }
+
+    pub(super) fn deferred(&self) -> usize {
+        self.deferred
     }
 
     pub(super) fn begun(&self) -> usize {
         self.begun
     }
 
-    pub(super) fn disturbed(&self) -> usize {
-        self.disturbed
+    pub(super) fn moved(&self) -> usize {
+        self.moved
     }
 
-    /// The pods that can be resized next, with or without a restart, for the first time or again: those that shrink, then on
-    /// each node that no other pod of the workload is being resized on the first one that grows.
-    pub(super) fn candidates(&self, restarts: bool, again: bool) -> impl Iterator<Item = &Name> {
-        let queue = &self.queues[usize::from(restarts)][usize::from(again)];
+    pub(super) fn moved_done(&self) -> usize {
+        self.moved_done
+    }
+
+    pub(super) fn exposed(&self) -> usize {
+        self.exposed
+    }
+
+    /// The pods that are not available, by name.
+    pub(super) fn unavailable(&self) -> impl ExactSizeIterator<Item = &Name> {
+        self.unavailable.iter()
+    }
+
+    /// The pods that can be resized next, at this cost, for the first time or again: those that shrink, then on each node that
+    /// no other pod of the workload is being resized on the first one that grows.
+    pub(super) fn candidates(&self, cost: Cost, again: bool) -> impl Iterator<Item = &Name> {
+        let queue = &self.queues[cost as usize][usize::from(again)];
         let free = |node: &String| !self.growing.contains_key(node) && !self.shrinking.contains_key(node);
         let growths = queue.heads.iter().filter(move |(_, node)| free(node)).map(|((_, name), _)| name);
         queue.shrinks.iter().map(|(_, name)| name).chain(growths)

@@ -54,6 +54,10 @@ pub struct PodRecord {
     /// Whether the pod requests more of its node than before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub growing: bool,
+    /// Whether the containers of the pod were not ready when the intent was recorded, or that of a resize that it supersedes:
+    /// then the resize is not why they are not ready afterwards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unready: bool,
     /// When the resize was found to be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
@@ -107,10 +111,18 @@ impl PodRecord {
             restarts: allowed_restarts(pod, change),
             restarting: change.is_some_and(|change| change.restarts),
             growing: change.is_some_and(|change| change.grows),
+            unready: !are_containers_ready(pod)
+                || before.is_some_and(|before| before.unready && before.finished_at.is_none()),
             applied_at: None,
             finished_at: None,
             failure: None,
         }
+    }
+
+    /// Whether the intent changes resources of the pod. It does not where another client has resized the pod, or the pod was
+    /// created with these resources.
+    pub fn changes_resources(&self) -> bool {
+        !self.previous.is_empty() || !self.added.is_empty()
     }
 
     /// The intent to resize a pod back to its resources before the rollout, for a reason.
@@ -145,6 +157,13 @@ impl PodRecord {
         }
         json!({ "metadata": metadata })
     }
+}
+
+/// Whether the containers of a pod are ready. A readiness gate that a controller has closed for an update does not count.
+fn are_containers_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions = conditions.filter(|one| matches!(one.type_.as_str(), "Ready" | "ContainersReady"));
+    conditions.any(|one| one.status == "True")
 }
 
 /// The restart counts that containers may have once a resize is applied: one more where it restarts them.

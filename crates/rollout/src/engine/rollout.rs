@@ -44,7 +44,7 @@ pub struct PodFailure {
 pub enum RolloutOutcome {
     /// All pods follow, but for those that were resized back one by one.
     Complete,
-    /// All pods have their resources from before the rollout.
+    /// All pods have their resources from before the rollout: it was undone, or each of them failed and was resized back.
     RolledBack,
     /// Some pods could not be resized back. The controller does not retry.
     RollbackFailed,
@@ -68,6 +68,10 @@ pub struct RolloutRecord {
     /// Its direction.
     #[serde(default)]
     pub heading: Heading,
+    /// Whether the template has the resources of before a rollout again that was under way: the pods that were resized go
+    /// back. Neither a canary nor a partition limits that, because the other pods have these resources.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revert: bool,
     /// The step of the canary that it is in.
     #[serde(default)]
     pub step: usize,
@@ -94,6 +98,7 @@ impl RolloutRecord {
             previous,
             started_at: now,
             heading: Heading::Forward,
+            revert: false,
             step: 0,
             step_done_at: None,
             paused: false,

@@ -69,6 +69,8 @@ impl From<&RolloutPolicySpec> for Settings {
             pod: PodPolicy {
                 deadline: seconds(spec.deferred_deadline_seconds),
                 soak: seconds(spec.soak_seconds),
+                // The workload has it.
+                min_ready: default.pod.min_ready,
                 enforce_drift: spec.drift == Drift::Enforce,
                 quotas_changed_at: None,
             },

@@ -105,7 +105,7 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
                 failure: record.failure.filter(|_| back),
                 ..record
             };
-            let more = if back { None } else { hooks.on_done(pod) };
+            let more = if back { hooks.on_back(pod, &record) } else { hooks.on_done(pod) };
             let writes = vec![PodWrite::Patch(merged(record.patch(pod), more))];
             Some(Plan { record, writes })
         }

@@ -256,6 +256,7 @@ impl Admission {
         // Records are ordered by when they began, also if the clocks of two webhooks differ.
         let now = earlier.as_ref().map_or(context.now, |earlier| context.now.max(earlier.rollout.started_at));
         let open = earlier.filter(WorkloadRecord::is_open);
+        let revert = open.as_ref().is_some_and(|open| open.is_revert(after));
         // An undo returns to the template that was rolled out last.
         let (base, previous) = if let Some(open) = open {
             (open.rollout.base, open.previous_template)
@@ -265,6 +266,7 @@ impl Admission {
         };
         let mut record = intent(revision, base, previous, (before, after), hold, context.rules, now);
         record.rollout.paused = paused;
+        record.rollout.revert = revert;
         self.apply_hold();
         self.record(record);
     }

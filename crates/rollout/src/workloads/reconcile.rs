@@ -115,6 +115,7 @@ impl Rollouts {
         let bound = select(&policies, &workload.selected()).bound;
         let mut settings = bound.map_or_else(Settings::default, |policy| Settings::from(&policy.spec));
         settings.pod.quotas_changed_at = self.quotas.changed_at(namespace);
+        settings.pod.min_ready = workload.min_ready();
         // The partition of a StatefulSet binds, too.
         if let Some(hold) = &record.hold {
             let (own, total) = (workload.kind().own_partition(&hold.restored), workload.replicas());
@@ -168,8 +169,7 @@ impl Rollouts {
             revision_label: label,
             rules: self.rules.clone(),
         };
-        let epoch =
-            Epoch { hooks, policy: settings.pod, min_ready: workload.min_ready(), owner: owner.clone() };
+        let epoch = Epoch { hooks, policy: settings.pod, owner: owner.clone() };
         let tracker = self.trackers.track(key, &owner);
         if let Some(sets) = sets {
             tracker.set_prepared(sets, &owner);
@@ -195,6 +195,7 @@ impl Rollouts {
             is_ordered: workload.is_ordered(),
             replicas: workload.replicas(),
             max_unavailable: workload.max_unavailable(restored),
+            others: 0,
             others_unavailable: 0,
             now,
         });

@@ -187,7 +187,8 @@ impl WorkloadRecord {
         let now = now.max(self.rollout.started_at);
         let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
         let revision = revision_of(&plumb_client::encode_template(template), generation);
-        let rollout = RolloutRecord { paused, ..RolloutRecord::new(revision, base, previous, now) };
+        let revert = self.is_revert(template);
+        let rollout = RolloutRecord { paused, revert, ..RolloutRecord::new(revision, base, previous, now) };
         Some(Self { rollout, template: Some(resources), ended: None, ..self.clone() })
     }
 
@@ -199,6 +200,11 @@ impl WorkloadRecord {
             Heading::Recreate => None,
         };
         expected.is_some_and(|expected| TemplateResources::of(template) != *expected)
+    }
+
+    /// Whether a template takes the rollout back while it is under way: it has the resources of before.
+    pub(super) fn is_revert(&self, template: &PodTemplateSpec) -> bool {
+        self.is_open() && TemplateResources::of(template) == self.previous_template
     }
 
     /// Whether this is a copy of a record that the workload had before `stored`: of an earlier rollout, or of the

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
@@ -31,7 +31,6 @@ pub struct Key {
 pub(super) struct Epoch {
     pub(super) hooks: ResizeOnly,
     pub(super) policy: PodPolicy,
-    pub(super) min_ready: SignedDuration,
     /// The uid of the object that controls the pods.
     pub(super) owner: String,
 }
@@ -202,7 +201,7 @@ impl TrackerState {
             controller_of(&pod.metadata).is_some_and(|owner| owner.uid == epoch.owner) && is_active(pod)
         });
         if let Some(pod) = pod {
-            let view = PodView::of(&pod, &epoch.hooks, &epoch.policy, epoch.min_ready, order(&pod), now);
+            let view = PodView::of(&pod, &epoch.hooks, &epoch.policy, order(&pod), now);
             self.pods.set(name, view);
         } else {
             self.pods.remove(name);

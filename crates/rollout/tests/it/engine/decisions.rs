@@ -36,6 +36,7 @@ fn no_more_pods_are_resized_at_a_time_than_max_concurrent() {
     for (share, limit) in [(Share::Count(3), 3), (Share::Percent(10), 2), (Share::Percent(1), 1)] {
         let settings = Settings { max_concurrent: share, ..Settings::default() };
         let mut world = World::new(20, 20, settings, false);
+        world.max_unavailable = 5;
         world.edit(200);
         assert_eq!(updates(&world.reconcile(usize::MAX).actions).len(), limit, "{share:?}");
         assert!(world.reconcile(usize::MAX).actions.is_empty());
@@ -64,6 +65,7 @@ fn a_pod_whose_write_failed_does_not_hold_up_the_others() {
 #[test]
 fn one_pod_grows_at_a_time_on_each_node_and_shrinks_are_not_held_up() {
     let mut world = World::new(12, 3, at_once(12), false);
+    world.max_unavailable = 12;
     world.edit(200);
     assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-000", "web-001", "web-002"]);
     assert!(world.reconcile(usize::MAX).actions.is_empty());
@@ -74,11 +76,12 @@ fn one_pod_grows_at_a_time_on_each_node_and_shrinks_are_not_held_up() {
 }
 
 #[test]
-fn pods_that_restart_are_limited_by_max_unavailable_and_others_are_not() {
+fn no_pod_is_restarted_if_none_may_be_unavailable_and_others_are_resized_one_at_a_time() {
     let zero = Settings { max_unavailable: Some(Share::Count(0)), ..at_once(10) };
     let mut world = World::new(10, 10, zero.clone(), false);
     world.edit(200);
-    assert_eq!(updates(&world.reconcile(usize::MAX).actions).len(), 10);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-000"]);
+    assert_eq!(world.settle().status.phase, Phase::Complete);
 
     let mut world = World::new(10, 10, zero, true);
     world.edit(200);
@@ -100,7 +103,8 @@ fn pods_that_restart_are_limited_by_max_unavailable_and_others_are_not() {
     world.edit(200);
     let decision = world.settle();
     assert_eq!(decision.status.phase, Phase::Held);
-    assert_eq!(decision.status.message, "as many pods are unavailable as may be");
+    let message = "waits for pods to become available: 1 of 10 are not, and maxUnavailable is 1";
+    assert_eq!(decision.status.message, message);
 
     let mut world = World::new(10, 10, at_once(10), true);
     world.max_unavailable = 2;
@@ -131,6 +135,7 @@ fn the_partition_of_a_stateful_set_leaves_the_pods_with_the_lowest_numbers_as_th
     let new = |partition: u32, restarts: bool| {
         let mut world =
             World::new(6, 3, Settings { partition: Share::Count(partition), ..at_once(6) }, restarts);
+        world.max_unavailable = 6;
         world.is_ordered = true;
         world
     };
@@ -235,6 +240,7 @@ fn a_user_or_the_policy_pauses_and_resumes_a_rollout() {
 fn a_paused_rollout_that_has_nothing_left_to_do_is_complete() {
     for by_policy in [false, true] {
         let mut world = World::new(3, 3, at_once(3), false);
+        world.max_unavailable = 3;
         world.edit(200);
         world.reconcile(usize::MAX);
         (world.record.paused, world.settings.paused) = (!by_policy, by_policy);
@@ -247,6 +253,7 @@ fn a_paused_rollout_that_has_nothing_left_to_do_is_complete() {
 fn pods_that_wait_for_their_node_are_named_before_the_deadline() {
     for (fate, reason, deferred) in [(Fate::Defers, "Deferred", 1), (Fate::Fails, "Error", 0)] {
         let mut world = World::new(3, 3, at_once(3), false);
+        world.max_unavailable = 3;
         world.fates.insert("web-001".into(), fate);
         world.edit(200);
         world.reconcile(usize::MAX);
@@ -284,6 +291,7 @@ fn a_stuck_pod_is_held_and_never_blocks_the_others() {
 #[test]
 fn a_resize_that_is_undone_is_sent_again_after_a_backoff_and_stuck_after_the_deadline() {
     let mut world = World::new(3, 3, at_once(3), false);
+    world.max_unavailable = 3;
     world.fates.insert("web-001".into(), Fate::Undone);
     world.edit(200);
     assert!(updates(&world.reconcile(usize::MAX).actions).contains(&"web-001"));
@@ -328,7 +336,8 @@ fn rollback_pod_reverts_the_stuck_pod_and_continues_with_the_others() {
         world.edit(200);
         let decision = world.settle();
         assert_eq!(decision.status.phase, Phase::Complete, "{fate:?} {decision:?}");
-        assert_eq!(decision.status.message, "1 pod was resized back");
+        let message = decision.status.message;
+        assert!(message.starts_with("1 pod was resized back: web-002: "), "{message}");
         assert_eq!(world.sizes()["web-002"], "100m");
         assert_eq!((world.states()["Done"], world.states()["RolledBack"]), (5, 1));
     }
@@ -355,6 +364,7 @@ fn rollback_all_takes_every_pod_and_the_template_back() {
 fn a_rollback_that_fails_too_names_the_pods_and_is_not_tried_again() {
     let settings = Settings { on_failure: OnFailure::RollbackAll, ..at_once(6) };
     let mut world = World::new(6, 6, settings, false);
+    world.max_unavailable = 6;
     world.fates.insert("web-005".into(), Fate::Infeasible);
     world.edit(50);
     world.reconcile(usize::MAX);
@@ -407,13 +417,16 @@ fn recreate_pod_evicts_the_stuck_pods_within_the_budget() {
     for name in ["web-001", "web-002"] {
         world.fates.insert(name.into(), Fate::Infeasible);
     }
+    world.max_unavailable = 6;
     world.edit(200);
     world.reconcile(usize::MAX);
+    world.max_unavailable = 5;
     for name in ["web-001", "web-002"] {
         world.node_acts(name);
     }
     let decision = world.decide();
     let evicted: Vec<&Action> = decision.actions.iter().filter(|a| matches!(a, Action::Evict(_))).collect();
+    // Four others are being resized.
     assert_eq!(evicted, [&Action::Evict("web-001".into())]);
     assert_eq!(world.settle().status.phase, Phase::Complete);
     assert_eq!(world.recreated.len(), 2);
@@ -453,4 +466,175 @@ fn pods_that_come_up_during_a_rollout_have_the_new_size() {
     world.scale(8);
     assert_eq!(world.states()["Done"], 4);
     assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_pod_that_a_resize_makes_unready_stops_the_next_ones() {
+    for (max_unavailable, limit) in [(0, 1), (1, 1), (2, 2)] {
+        let mut world = World::new(6, 6, at_once(6), false);
+        world.max_unavailable = max_unavailable;
+        for number in 0..6 {
+            world.fates.insert(format!("web-{number:03}"), Fate::Unready);
+        }
+        world.edit(50);
+        let decision = world.settle();
+        assert_eq!(decision.status.phase, Phase::Held, "{decision:?}");
+        assert_eq!(world.broken.len(), limit);
+        assert_eq!(decision.status.pods.pending, 6 - limit);
+        assert_eq!(decision.status.stuck[0].reason.name(), "NotReady");
+        assert!(decision.status.message.starts_with("waits for pods to become available: "), "{decision:?}");
+        // Once they are ready again the rollout goes on.
+        world.fates.clear();
+        for name in world.broken.clone() {
+            world.set_ready(&name, true);
+        }
+        assert_eq!(world.settle().status.phase, Phase::Complete);
+    }
+}
+
+#[test]
+fn a_pod_that_becomes_unready_after_it_was_done_stops_the_next_ones_too() {
+    let mut world = World::new(4, 4, at_once(1), false);
+    world.edit(50);
+    world.reconcile(usize::MAX);
+    world.node_acts("web-000");
+    world.reconcile(usize::MAX);
+    world.set_ready("web-000", false);
+    world.node_acts("web-001");
+    let decision = world.reconcile(usize::MAX);
+    assert_eq!(updates(&decision.actions), ["web-001"], "it is confirmed, and no other begins");
+    let decision = world.reconcile(usize::MAX);
+    assert_eq!((decision.actions.len(), decision.status.phase), (0, Phase::Progressing));
+    let message = "waits for pods to become available: 1 of 4 are not, and maxUnavailable is 1 (web-000)";
+    assert_eq!(decision.status.message, message);
+    // It may be restarting; after the deadline the rollout is held.
+    assert_eq!(decision.due.map(|due| due.duration_since(world.time()).as_secs()), Some(300));
+    world.now += 300;
+    assert_eq!(world.reconcile(usize::MAX).status.phase, Phase::Held);
+    world.set_ready("web-000", true);
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_pod_is_done_once_it_was_ready_for_min_ready_seconds_after_its_resize() {
+    let pod = PodPolicy { min_ready: SignedDuration::from_secs(20), ..PodPolicy::default() };
+    let mut world = World::new(2, 2, Settings { pod, ..at_once(1) }, false);
+    world.edit(200);
+    world.reconcile(usize::MAX);
+    world.node_acts("web-000");
+    world.now += 5;
+    world.reconcile(usize::MAX);
+    assert_eq!(world.states()["Soaking"], 1);
+    // It is unready for a moment, and the time starts anew.
+    world.now += 10;
+    world.set_ready("web-000", false);
+    assert!(world.reconcile(usize::MAX).actions.is_empty());
+    world.now += 1;
+    world.set_ready("web-000", true);
+    world.now += 19;
+    assert!(world.reconcile(usize::MAX).actions.is_empty());
+    world.now += 1;
+    let decision = world.reconcile(usize::MAX);
+    assert_eq!(
+        updates(&decision.actions),
+        ["web-000", "web-001"],
+        "it is confirmed, and the next one begins"
+    );
+}
+
+#[test]
+fn pods_that_were_not_ready_before_a_rollout_neither_stop_it_nor_are_a_failure_of_it() {
+    let settings = Settings { on_failure: OnFailure::RollbackAll, ..at_once(1) };
+    let mut world = World::new(4, 4, settings, false);
+    world.max_unavailable = 2;
+    world.set_ready("web-002", false);
+    world.edit(200);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-002"]);
+    world.node_acts("web-002");
+    // It does not take the place of those that can be resized.
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-000"]);
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+    assert!(world.sizes().values().all(|size| size == "200m"));
+}
+
+#[test]
+fn pods_that_wait_for_their_nodes_do_not_hold_up_the_others_but_only_so_many_do() {
+    let mut world = World::new(30, 30, at_once(1), false);
+    for number in 0..15 {
+        world.fates.insert(format!("web-{number:03}"), Fate::Defers);
+    }
+    world.edit(200);
+    for _ in 0..20 {
+        world.reconcile(usize::MAX);
+        for number in 0..30 {
+            world.node_acts(&format!("web-{number:03}"));
+        }
+    }
+    let status = world.reconcile(usize::MAX).status;
+    assert_eq!((status.pods.deferred, status.pods.done, status.phase), (10, 0, Phase::Progressing));
+    assert_eq!(status.waiting.len(), 10);
+    // A pod without a node waits beside the others, too.
+    let mut world = World::new(4, 4, at_once(1), false);
+    world.max_unavailable = 2;
+    world.delete("web-000");
+    world.edit(200);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-004"]);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-001"]);
+}
+
+#[test]
+fn one_deferred_pod_does_not_take_the_only_place_of_max_concurrent() {
+    let mut world = World::new(10, 10, Settings::default(), false);
+    world.fates.insert("web-000".into(), Fate::Defers);
+    world.edit(200);
+    for _ in 0..30 {
+        world.reconcile(usize::MAX);
+        for number in 0..10 {
+            world.node_acts(&format!("web-{number:03}"));
+        }
+    }
+    let status = world.reconcile(usize::MAX).status;
+    assert_eq!((world.now, status.pods.done, status.pods.deferred), (0, 9, 1));
+}
+
+#[test]
+fn a_revert_of_a_canary_resizes_the_pod_back_and_is_complete() {
+    for on_failure in [OnFailure::Hold, OnFailure::RollbackPod] {
+        let steps = vec![Step { pods: Share::Count(1), pause: None }];
+        let mut world = World::new(4, 4, Settings { steps, on_failure, ..at_once(1) }, false);
+        world.edit(200);
+        assert_eq!(world.settle().status.phase, Phase::Paused);
+        assert_eq!(world.states()["Done"], 1);
+        world.edit(100);
+        world.record.revert = true;
+        let decision = world.settle();
+        assert_eq!(decision.status.phase, Phase::Complete, "{decision:?}");
+        assert!(world.sizes().values().all(|size| size == "100m"), "{:?}", world.sizes());
+    }
+}
+
+#[test]
+fn pods_that_have_the_resources_already_are_no_step_of_a_canary() {
+    let steps = vec![Step { pods: Share::Count(1), pause: None }];
+    let mut world = World::new(4, 4, Settings { steps, ..at_once(1) }, false);
+    world.edit(200);
+    world.scale(6);
+    let decision = world.settle();
+    assert_eq!((decision.status.phase, decision.status.pods.done), (Phase::Paused, 3));
+    assert_eq!(world.sizes().values().filter(|size| *size == "200m").count(), 3);
+}
+
+#[test]
+fn a_rollout_of_which_every_pod_was_resized_back_is_not_complete() {
+    let settings = Settings { on_failure: OnFailure::RollbackPod, ..at_once(1) };
+    let mut world = World::new(3, 3, settings, false);
+    for number in 0..3 {
+        world.fates.insert(format!("web-{number:03}"), Fate::Infeasible);
+    }
+    world.edit(200);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::RolledBack, "{decision:?}");
+    assert_eq!(world.record.outcome, Some(RolloutOutcome::RolledBack));
+    assert!(decision.status.message.starts_with("3 pods were resized back: web-000: Infeasible: "));
+    assert!(world.sizes().values().all(|size| size == "100m"));
 }

@@ -1,6 +1,8 @@
 use jiff::SignedDuration;
 use plumb_rollout::api::{OnFailure, Share};
-use plumb_rollout::engine::{Action, Phase, PodPolicy, PodState, RolloutOutcome, Settings, Step, decide};
+use plumb_rollout::engine::{
+    Action, Heading, Phase, PodPolicy, PodState, RolloutOutcome, Settings, Step, decide,
+};
 use proptest::prelude::*;
 
 use super::world::{Fate, World};
@@ -21,6 +23,12 @@ enum Op {
     Scale(usize),
     Fate(usize, Fate),
     Ready(usize, bool),
+    /// A pod is deleted, and its replacement waits for a node.
+    Delete(usize),
+    /// A pod that waits for a node starts.
+    Start(usize),
+    /// A container is restarted.
+    Restart(usize),
     Pause(bool),
 }
 
@@ -33,6 +41,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Fate::Refused),
         1 => Just(Fate::Undone),
         1 => Just(Fate::Oom),
+        3 => Just(Fate::Unready),
     ];
     prop_oneof![
         6 => prop_oneof![Just(usize::MAX), 0_usize..4].prop_map(|writes| Op::Reconcile { writes }),
@@ -43,6 +52,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0_usize..12).prop_map(Op::Scale),
         2 => (0_usize..12, fate).prop_map(|(pod, fate)| Op::Fate(pod, fate)),
         1 => (0_usize..12, any::<bool>()).prop_map(|(pod, ready)| Op::Ready(pod, ready)),
+        1 => (0_usize..12).prop_map(Op::Delete),
+        2 => (0_usize..12).prop_map(Op::Start),
+        1 => (0_usize..12).prop_map(Op::Restart),
         1 => any::<bool>().prop_map(Op::Pause),
     ]
 }
@@ -59,16 +71,23 @@ fn settings() -> impl Strategy<Value = Settings> {
         prop_oneof![3 => Just(0), 1 => 0_u32..6],
         proptest::collection::vec(step, 0..3),
         prop_oneof![Just(0_i64), Just(30)],
+        prop_oneof![Just(0_i64), Just(20)],
         proptest::sample::select(OnFailure::ALL.to_vec()),
     )
-        .prop_map(|(max_concurrent, max_unavailable, partition, steps, soak, on_failure)| Settings {
-            max_concurrent,
-            max_unavailable,
-            partition: Share::Count(partition),
-            steps,
-            pod: PodPolicy { soak: SignedDuration::from_secs(soak), ..PodPolicy::default() },
-            on_failure,
-            paused: false,
+        .prop_map(|(max_concurrent, max_unavailable, partition, steps, soak, min_ready, on_failure)| {
+            Settings {
+                max_concurrent,
+                max_unavailable,
+                partition: Share::Count(partition),
+                steps,
+                pod: PodPolicy {
+                    soak: SignedDuration::from_secs(soak),
+                    min_ready: SignedDuration::from_secs(min_ready),
+                    ..PodPolicy::default()
+                },
+                on_failure,
+                paused: false,
+            }
         })
 }
 
@@ -79,43 +98,62 @@ fn pod_of(action: &Action) -> Option<&str> {
     }
 }
 
+/// How many pods may be unavailable.
+fn max_unavailable(world: &World) -> usize {
+    match world.settings.max_unavailable {
+        Some(Share::Count(0)) => 0,
+        Some(share) => share.rounded_down(world.replicas).max(1),
+        None => world.max_unavailable,
+    }
+}
+
 /// Checks what a decision may begin.
 fn check_pace(world: &World) -> Result<(), TestCaseError> {
     let decision = world.decide();
     let counts = world.index.counts();
     let total = world.index.len();
-    let (mut plain, mut restarting) = (0, 0);
+    // Resizes that restart no container of pods that are available, those that do, and those of pods that cannot become worse.
+    let (mut plain, mut restarting, mut free) = (0, 0, 0);
     let mut nodes = std::collections::BTreeMap::new();
     for action in &decision.actions {
-        let Action::Update(name) = action else { continue };
+        let (name, restarts) = match action {
+            Action::Update(name) => (name, None),
+            Action::RollBack(name, _) => (name, world.index.get(name).unwrap().back_restarts),
+            Action::Evict(name) => (name, Some(true)),
+            _ => continue,
+        };
         let view = world.index.get(name).unwrap();
-        let begins = matches!(view.judgement.state, PodState::Pending | PodState::Stuck { .. })
-            && view.judgement.next != plumb_rollout::engine::NextWrite::Begin(None);
-        let reverts = view.overtaken && !view.grows && !view.restarts;
-        if !begins || reverts {
+        let begins = restarts.is_some()
+            || matches!(view.judgement.state, PodState::Pending | PodState::Stuck { .. })
+                && view.judgement.next != plumb_rollout::engine::NextWrite::Begin(None);
+        let is_revert = restarts.is_none() && view.overtaken && !view.grows && !view.restarts;
+        if !begins || is_revert {
             continue;
         }
-        if view.grows {
+        if view.grows && restarts.is_none() {
             *nodes.entry(view.node.clone()).or_insert(0) += 1;
         }
-        if view.restarts && view.available { restarting += 1 } else { plain += 1 }
+        match restarts.unwrap_or(view.restarts) {
+            _ if view.is_exposed() => free += 1,
+            true => restarting += 1,
+            false if restarts.is_none() => plain += 1,
+            false => {}
+        }
     }
-    let in_flight =
-        world.index.iter().filter(|(_, v)| v.judgement.state.is_in_flight() && !v.restarts).count();
     let concurrent = world.settings.max_concurrent.rounded_up(total).max(1);
-    prop_assert!(plain == 0 || in_flight + plain <= concurrent, "{plain} + {in_flight} of {concurrent}");
-    let disturbed = world
-        .index
-        .iter()
-        .filter(|(_, v)| !v.available || v.restarts && v.judgement.state.is_in_flight())
-        .count();
-    let unavailable = match world.settings.max_unavailable {
-        Some(Share::Count(0)) => 0,
-        Some(share) => share.rounded_down(world.replicas).max(1),
-        None => world.max_unavailable,
+    let most = match restarting + plain {
+        0 => usize::MAX,
+        _ => max_unavailable(world).max(usize::from(restarting == 0)),
     };
-    prop_assert!(restarting == 0 || disturbed + restarting <= unavailable);
-    for (node, count) in nodes {
+    let missing = world.replicas.saturating_sub(total);
+    let exposed = world.index.iter().filter(|(_, view)| view.is_exposed()).count();
+    prop_assert!(plain <= concurrent, "{plain} of {concurrent}");
+    prop_assert!(free <= concurrent.max(world.index.len()), "{free}");
+    prop_assert!(
+        missing + exposed + plain + restarting <= most,
+        "{missing} missing, {exposed} exposed, {plain} and {restarting} begin, of {most}"
+    );
+    for (node, count) in nodes.iter().filter(|(node, _)| !node.is_empty()) {
         let growing = world.growing().get(node.as_str()).copied().unwrap_or(0);
         prop_assert!(growing + count <= 1, "{node}: {growing} + {count}");
     }
@@ -132,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_rollout_always_ends_never_exceeds_its_pace_and_never_loses_a_pod(
+    fn a_rollout_ends_or_says_what_it_waits_for_and_makes_no_more_pods_unavailable_than_allowed(
         replicas in 0_usize..12,
         nodes in 1_usize..5,
         restarts in any::<bool>(),
@@ -141,6 +179,7 @@ proptest! {
     ) {
         let recreates = matches!(settings.on_failure, OnFailure::RecreatePod | OnFailure::RecreateAll);
         let mut world = World::new(replicas, nodes, settings, restarts);
+        let mut most = max_unavailable(&world).max(1);
         for op in ops {
             let name = |at: usize| world.pods.keys().nth(at % world.pods.len().max(1)).cloned().unwrap_or_default();
             match op {
@@ -163,8 +202,13 @@ proptest! {
                 Op::Scale(replicas) => world.scale(replicas),
                 Op::Fate(at, fate) => { let name = name(at); world.fates.insert(name, fate); }
                 Op::Ready(at, ready) => { let name = name(at); world.set_ready(&name, ready); }
+                Op::Delete(at) => { let name = name(at); world.delete(&name); }
+                Op::Start(at) => { let name = name(at); world.start(&name); }
+                Op::Restart(at) => { let name = name(at); world.restart(&name); }
                 Op::Pause(paused) => world.record.paused = paused,
             }
+            most = most.max(max_unavailable(&world));
+            prop_assert!(world.broken.len() <= most, "{:?} of {}", world.broken, most);
             prop_assert_eq!(world.pods.len(), world.replicas);
             prop_assert!(recreates || world.recreated.is_empty());
             // The index is what it would be if it were built anew, but for what time has changed.
@@ -182,10 +226,16 @@ proptest! {
         match last.status.phase {
             Phase::Complete => {
                 prop_assert_eq!(counts.done + counts.rolled_back, counts.total);
+                prop_assert!(counts.done > 0 || counts.total == 0);
                 prop_assert!(world.record.outcome.is_some());
             }
             Phase::RolledBack => {
-                prop_assert_eq!(counts.done, counts.total);
+                prop_assert_eq!(counts.done + counts.rolled_back, counts.total);
+                if world.record.heading == Heading::Forward {
+                    // Each of them failed, and the template is as the user wrote it.
+                    prop_assert_eq!(counts.rolled_back, counts.total);
+                    return Ok(());
+                }
                 // Pods that could not be resized back may have been scaled down since.
                 prop_assert!(matches!(world.record.outcome, Some(RolloutOutcome::RolledBack | RolloutOutcome::RollbackFailed)));
                 prop_assert_eq!(&world.template, &world.previous);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
@@ -31,6 +32,8 @@ pub(crate) enum Fate {
     Undone,
     /// The container is killed when the resize is applied.
     Oom,
+    /// The node applies them, and the pod is not ready with its new resources.
+    Unready,
 }
 
 /// A workload, its pods and their nodes.
@@ -55,6 +58,10 @@ pub(crate) struct World {
     pub(crate) index: Pods,
     /// Pods that were evicted or recreated.
     pub(crate) recreated: BTreeSet<String>,
+    /// Pods that were ready when their resize began, and available until their node applied it.
+    pub(crate) broken: BTreeSet<String>,
+    /// Pods whose containers are being restarted for a resize.
+    restarting: BTreeSet<String>,
     created: usize,
     edits: usize,
     restarts: bool,
@@ -89,6 +96,8 @@ impl World {
             now: 0,
             index: Pods::default(),
             recreated: BTreeSet::new(),
+            broken: BTreeSet::new(),
+            restarting: BTreeSet::new(),
             created: 0,
             edits: 0,
             restarts,
@@ -127,12 +136,55 @@ impl World {
         self.replicas = replicas;
         while self.pods.len() > replicas {
             let (name, _) = self.pods.pop_last().unwrap();
+            self.broken.remove(&name);
             self.index.remove(&name);
         }
         while self.pods.len() < replicas {
             self.create();
         }
         self.refresh();
+    }
+
+    /// A pod is deleted, and another one created that waits for a node.
+    pub(crate) fn delete(&mut self, name: &str) {
+        if self.pods.remove(name).is_none() {
+            return;
+        }
+        self.broken.remove(name);
+        self.index.remove(name);
+        let known: BTreeSet<String> = self.pods.keys().cloned().collect();
+        self.create();
+        let new = self.pods.keys().find(|name| !known.contains(*name)).unwrap().clone();
+        let mut pod = self.pods[&new].clone();
+        pod.spec.as_mut().unwrap().node_name = None;
+        pod.status = Some(object(json!({ "phase": "Pending" })));
+        self.put(&new, pod);
+    }
+
+    /// A pod that waits for a node is scheduled, and its containers start.
+    pub(crate) fn start(&mut self, name: &str) {
+        let Some(old) = self.pods.get(name) else { return };
+        let mut pod = old.clone();
+        if pod.status.as_ref().unwrap().phase.as_deref() != Some("Pending") {
+            return;
+        }
+        pod.spec.as_mut().unwrap().node_name = Some("node-0".to_owned());
+        pod.status = Some(object(json!({ "phase": "Running", "qosClass": "Burstable" })));
+        apply_resources(&mut pod);
+        self.put(name, pod);
+        self.set_ready(name, true);
+    }
+
+    /// A container of a pod is restarted, for no reason of the rollout.
+    pub(crate) fn restart(&mut self, name: &str) {
+        let Some(pod) = self.pods.get(name) else { return };
+        let mut pod = pod.clone();
+        let statuses = pod.status.as_mut().unwrap().container_statuses.as_mut();
+        if let Some(status) = statuses.and_then(|all| all.first_mut()) {
+            status.restart_count += 1;
+            self.put(name, pod);
+            self.set_ready(name, false);
+        }
     }
 
     /// A user edits the template.
@@ -169,7 +221,7 @@ impl World {
         let ordinal =
             pod.metadata.name.as_deref().and_then(|name| name.rsplit('-').next()?.parse::<u64>().ok());
         let order = ordinal.filter(|_| self.is_ordered).map_or(0, |ordinal| u64::MAX - ordinal);
-        PodView::of(pod, &self.hooks(), policy, SignedDuration::ZERO, order, self.time())
+        PodView::of(pod, &self.hooks(), policy, order, self.time())
     }
 
     fn put(&mut self, name: &str, pod: Pod) {
@@ -190,6 +242,7 @@ impl World {
             is_ordered: self.is_ordered,
             replicas: self.replicas,
             max_unavailable: self.max_unavailable,
+            others: 0,
             others_unavailable: self.others_unavailable,
             now: self.time(),
         }
@@ -263,6 +316,7 @@ impl World {
     }
 
     fn recreate(&mut self, name: &str) {
+        self.broken.remove(name);
         self.pods.remove(name);
         self.index.remove(name);
         self.recreated.insert(name.to_owned());
@@ -309,6 +363,13 @@ impl World {
         let Some(pod) = self.pods.get(name) else { return };
         let mut pod = pod.clone();
         let generation = pod.metadata.generation;
+        if pod.status.as_ref().unwrap().container_statuses.is_none() {
+            return;
+        }
+        if self.restarting.remove(name) {
+            self.set_ready(name, true);
+            return;
+        }
         if pod.status.as_ref().unwrap().observed_generation == generation && !has_resize_condition(&pod) {
             return;
         }
@@ -316,8 +377,11 @@ impl World {
         let spec = pod.spec.as_ref().unwrap().containers[0].resources.clone();
         let actual = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].resources.clone();
         let fate = if spec == actual { Fate::Applies } else { self.fate(name) };
+        let view = self.index.get(name).unwrap();
+        let was_ready = PodRecord::read(&pod).is_some_and(|record| !record.unready);
+        let breaks = view.available && view.is_exposed() && was_ready;
         match fate {
-            Fate::Applies | Fate::Refused | Fate::Undone => apply_resources(&mut pod),
+            Fate::Applies | Fate::Refused | Fate::Undone | Fate::Unready => apply_resources(&mut pod),
             Fate::Oom => {
                 apply_resources(&mut pod);
                 let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
@@ -330,13 +394,37 @@ impl World {
             Fate::Fails => set_condition(&mut pod, "PodResizeInProgress", "True", "Error"),
         }
         pod.status.as_mut().unwrap().observed_generation = generation;
+        let is_applied = spec != actual && matches!(fate, Fate::Applies | Fate::Undone | Fate::Unready);
+        let restarts = is_applied && self.restarts;
+        if restarts {
+            let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
+            status.restart_count += 1;
+        }
         self.put(name, pod);
+        if restarts || is_applied && fate == Fate::Unready {
+            self.set_ready(name, false);
+            if breaks {
+                self.broken.insert(name.to_owned());
+            }
+        }
+        if restarts && fate != Fate::Unready {
+            self.restarting.insert(name.to_owned());
+        }
     }
 
     pub(crate) fn set_ready(&mut self, name: &str, ready: bool) {
         let Some(pod) = self.pods.get(name) else { return };
         let mut pod = pod.clone();
         set_condition(&mut pod, "Ready", if ready { "True" } else { "False" }, "");
+        let now = self.time();
+        for condition in pod.status.as_mut().unwrap().conditions.iter_mut().flatten() {
+            if condition.type_ == "Ready" {
+                condition.last_transition_time = Some(Time(now));
+            }
+        }
+        if ready {
+            self.broken.remove(name);
+        }
         self.put(name, pod);
     }
 
