@@ -69,10 +69,13 @@ impl BloomFilter {
     }
 }
 
-/// How long events are retained beyond [`Options::history`](crate::Options::history).
+/// How long events are retained beyond [`Options::history`](crate::Options::history), and when revisions expire.
 #[derive(Clone)]
 pub struct Recent {
-    /// Events that are younger than this are retained, where `bytes` allows it.
+    /// Events that are younger than this are retained, where `bytes` allows it. A revision expires after this to twice
+    /// this time, as under kube-apiserver, which compacts etcd every five minutes to the revision of five minutes before:
+    /// it cannot be listed at any more. Watches may still resume from it while its events are retained, as from
+    /// upstream's watch cache.
     pub age: Duration,
     /// The most bytes of events, whatever their age.
     pub bytes: usize,
@@ -108,23 +111,66 @@ pub(crate) struct History {
     len: usize,
     limit: usize,
     recent: Option<Recent>,
+    /// A recent revision and when it was the current one.
+    mark: (Duration, Revision),
+    /// Lists at revisions before this one have expired.
+    expired: Revision,
     /// The revision up to which collections without an entry are compacted.
     base: Revision,
 }
 
 impl History {
     pub(crate) fn new(base: Revision, limit: usize) -> Self {
-        Self { collections: OrdMap::new(), bytes: 0, len: 0, limit, recent: None, base }
+        Self {
+            collections: OrdMap::new(),
+            bytes: 0,
+            len: 0,
+            limit,
+            recent: None,
+            mark: (Duration::ZERO, base),
+            expired: base,
+            base,
+        }
     }
 
-    /// Retains recent events too.
-    pub(crate) fn retain(&mut self, recent: Option<Recent>) {
+    /// Retains recent events too, and expires revisions by their age. The events up to now are as old as this moment.
+    pub(crate) fn retain(&mut self, current: Revision, recent: Option<Recent>) {
+        self.mark = (recent.as_ref().map_or(Duration::ZERO, |recent| (recent.clock)()), current);
         self.recent = recent;
+    }
+
+    /// The first revision that lists can be at, given the current revision.
+    pub(crate) fn expired(&self, current: Revision) -> Revision {
+        self.recent.as_ref().map_or(self.expired, |recent| self.expired_at(recent, (recent.clock)(), current))
+    }
+
+    /// The first revision that lists can be at. If two periods have passed since the mark, the current revision is older
+    /// than one period too: each event moves the mark.
+    fn expired_at(&self, recent: &Recent, now: Duration, current: Revision) -> Revision {
+        let (marked, revision) = self.mark;
+        let passed = now.saturating_sub(marked);
+        if passed >= recent.age * 2 {
+            current
+        } else if passed >= recent.age {
+            revision
+        } else {
+            self.expired
+        }
+    }
+
+    /// Expires old revisions, before an event changes the current one.
+    fn expire(&mut self, now: Duration, current: Revision) {
+        let Some(recent) = &self.recent else { return };
+        self.expired = self.expired_at(recent, now, current);
+        if now.saturating_sub(self.mark.0) >= recent.age {
+            self.mark = (now, current);
+        }
     }
 
     /// Adds an event, and drops old ones while there are too many.
     pub(crate) fn push(&mut self, event: Arc<Event>) {
         let now = self.recent.as_ref().map_or(Duration::ZERO, |recent| (recent.clock)());
+        self.expire(now, event.revision.saturating_sub(1));
         let name = event.key().collection();
         if !self.collections.contains_key(name) {
             let empty = Collection { events: Vector::new(), bytes: 0, compacted: self.base };

@@ -170,6 +170,9 @@ impl Snapshot {
     ) -> Result<Page, RevisionError> {
         let revision = list.at.unwrap_or(self.revision);
         self.check(&list.prefix, revision)?;
+        if list.at.is_some() {
+            self.check_age(revision)?;
+        }
         let current = self.iter_after(&list.prefix, list.after.as_ref());
         if revision == self.revision {
             return Ok(page(revision, list.limit, current, wanted));
@@ -197,7 +200,13 @@ impl Snapshot {
         }
     }
 
-    /// The same behind a key, if one is given.
+    /// Whether a revision has not expired.
+    fn check_age(&self, asked: Revision) -> Result<(), RevisionError> {
+        let oldest = self.history.expired(self.revision);
+        if asked < oldest { Err(RevisionError::Compacted { asked, oldest }) } else { Ok(()) }
+    }
+
+    /// The objects under a prefix behind a key, if one is given.
     pub fn iter_after<'a>(
         &'a self,
         prefix: &Prefix,

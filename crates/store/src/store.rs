@@ -122,7 +122,7 @@ impl Store {
     /// Starts a store on any [`Journal`], from the state that was recovered from it.
     pub fn start(journal: Box<dyn Journal>, recovery: Recovery, options: Options) -> Result<Self, OpenError> {
         let mut durable = recovery.finish();
-        durable.history.retain(options.recent);
+        durable.history.retain(durable.revision, options.recent);
         let shared = Arc::new(Shared::new(durable, options.pending, options.quota));
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let committer = thread::Builder::new()

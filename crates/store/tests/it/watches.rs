@@ -153,6 +153,49 @@ fn recent_events_are_retained_beyond_the_limit_while_memory_allows() {
 }
 
 #[test]
+fn a_list_cannot_continue_at_a_revision_that_is_older_than_the_period() {
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = {
+        let now = now.clone();
+        Arc::new(move || Duration::from_secs(now.load(Ordering::Relaxed)))
+    };
+    let recent = Recent { age: Duration::from_mins(5), bytes: 1 << 20, clock };
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), Options { recent: Some(recent), ..small() }).unwrap();
+    for name in ["a", "b", "c"] {
+        put(&store, &format!("core/pods/default/{name}"), "x");
+    }
+    let first = store.list(&List::all(prefix("core/pods")).limit(1)).unwrap();
+    let rest = List::all(prefix("core/pods")).after(first.next.clone().unwrap()).at(first.revision);
+    put(&store, "core/pods/default/b", "y");
+    let at = |second: u64, write: bool| {
+        now.store(second, Ordering::Relaxed);
+        if write {
+            put(&store, "core/leases/default/n", "x");
+        }
+        store.list(&rest).map(|page| page.objects.len())
+    };
+    // Little history, and none of it is dropped: its age alone decides.
+    assert_eq!(at(299, true), Ok(2));
+    assert_eq!(at(301, true), Ok(2), "it is younger than the revision of five minutes before");
+    assert_eq!(at(599, true), Ok(2));
+    let expired = at(602, true).unwrap_err();
+    assert!(
+        matches!(expired, RevisionError::Compacted { asked, .. } if asked == first.revision),
+        "{expired}"
+    );
+    // A watch resumes from it all the same, and the current revision can be listed at.
+    let mut watch = store.watch(EventFilter::prefix(prefix("core/pods")), first.revision).unwrap();
+    assert_eq!(drain(&mut watch).len(), 1);
+    let current = store.revision();
+    assert!(store.list(&List::all(prefix("core/pods")).at(current)).is_ok());
+    // Without any write the current one does not expire either, and older ones do.
+    now.store(10_000, Ordering::Relaxed);
+    assert!(store.list(&List::all(prefix("core/pods")).at(current)).is_ok());
+    assert!(store.list(&List::all(prefix("core/pods")).at(current - 1)).is_err());
+}
+
+#[test]
 fn lists_and_watches_under_ten_thousand_concurrent_writes_end_with_exactly_the_final_state() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
