@@ -54,6 +54,7 @@ use std::{
     sync::Arc,
 };
 
+use crate::user::User;
 use authority::{Authority, Role};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -68,6 +69,15 @@ pub const MASTERS_GROUP: &str = "system:masters";
 
 /// The user of the API server at the node agents.
 pub const NODE_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
+
+/// Whether a user with a client certificate is the API server of the cluster, to which a node agent gives logs, exec and all
+/// pods.
+///
+/// Both the name and the group count. Whoever has a signing request approved chooses the name; no signer of the cluster gives
+/// the group (`CertificateSubjectRestriction`), and the API server's own certificates always had it.
+pub fn is_node_client(user: &User) -> bool {
+    user.name() == NODE_CLIENT_USER && user.groups().iter().any(|group| group == MASTERS_GROUP)
+}
 
 const SERVING_FILE: &str = "serving.pem";
 const ADMIN_FILE: &str = "admin.pem";

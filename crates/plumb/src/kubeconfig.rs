@@ -16,7 +16,7 @@ use k8s_openapi::api::certificates::v1::{
 use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
 use plumb_apiserver::kubeconfig::Entry;
-use plumb_apiserver::pki::certificate_pem;
+use plumb_apiserver::pki::{NODE_CLIENT_USER, certificate_pem};
 use plumb_client::Api;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
@@ -86,6 +86,11 @@ impl Issue {
             bail!(
                 "names that begin with `system:` belong to the cluster itself ({MASTERS} would bypass every role); give the \
                  user a role instead: kubectl create clusterrolebinding NAME --clusterrole cluster-admin --user USER"
+            );
+        }
+        if self.user == NODE_CLIENT_USER {
+            bail!(
+                "{NODE_CLIENT_USER} is the API server itself, which reads logs and runs commands on every node"
             );
         }
         if self.expires < SHORTEST {

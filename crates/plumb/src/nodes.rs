@@ -13,7 +13,7 @@ use http::Extensions;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::{Peer, User};
-use plumb_apiserver::pki::{NODE_CLIENT_USER, Pki};
+use plumb_apiserver::pki::{Pki, is_node_client};
 use plumb_apiserver::serve::{self, Listener, Shutdown};
 use plumb_node::Agent;
 use plumb_node::shutdown::GracePeriods;
@@ -134,5 +134,5 @@ pub(crate) async fn shut_down(environment: &NodeEnvironment, periods: GracePerio
 /// Only the API server sends requests to a node; it authorizes them.
 pub(crate) fn is_api_server(extensions: &Extensions) -> bool {
     let certificate = extensions.get::<Peer>().and_then(Peer::certificate);
-    certificate.is_some_and(|certificate| certificate.user().name() == NODE_CLIENT_USER)
+    certificate.is_some_and(|certificate| is_node_client(certificate.user()))
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{Attributes, Operation, Plugin};
 use crate::authz::{Ask, MASTERS, Objects};
 use crate::error::ApiError;
+use crate::pki::NODE_CLIENT_USER;
 use crate::registry::certificate_signing_request::request::read;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -56,7 +57,8 @@ impl Plugin for CertificateSigning {
     }
 }
 
-/// Rejects requests for a client certificate of the group `system:masters`.
+/// Rejects requests for a client certificate of the group `system:masters`, and, unlike upstream, of the user of the API
+/// server at the node agents.
 pub(super) struct CertificateSubjectRestriction;
 
 impl Plugin for CertificateSubjectRestriction {
@@ -77,6 +79,10 @@ impl Plugin for CertificateSubjectRestriction {
             read(new).map_err(|error| attributes.forbidden(&format!("failed to parse CSR: {error}")))?;
         if asked.organizations.iter().any(|group| group == MASTERS) {
             let why = format!("use of {SIGNER} signer with {MASTERS} group is not allowed");
+            return Err(attributes.forbidden(&why));
+        }
+        if asked.common_name == NODE_CLIENT_USER {
+            let why = format!("use of {SIGNER} signer with the user {NODE_CLIENT_USER} is not allowed");
             return Err(attributes.forbidden(&why));
         }
         Ok(())

@@ -2,5 +2,6 @@
 
 mod data_dir;
 mod http;
+mod kubelet_client;
 mod network;
 mod store_quota;
