@@ -1,7 +1,9 @@
 //! The kubeconfig by which `kubectl` and every other client finds the cluster.
 //!
 //! Plumb's own file is written as a whole. A user's file is merged into: the entries of this cluster are put in or
-//! replaced by name, and everything else stays, unknown fields included. As with `kubectl config`, comments do not
+//! replaced by name, and everything else stays, unknown fields included. The entries of a cluster are marked with its data
+//! directory (`extensions`, as minikube does), so that two clusters in one file have names of their own, and
+//! [`remove_entries`] finds them again. As with `kubectl config`, comments do not
 //! survive a change; a file that already says what it should is not touched.
 
 use std::{
@@ -65,7 +67,12 @@ pub struct Entry {
     user_name: String,
     cluster: Value,
     user: Value,
+    /// The data directory of the cluster, and the name of its entries if another cluster has [`Self::name`].
+    home: Option<(String, String)>,
 }
+
+/// The name of the extension of a cluster entry that has the data directory.
+const EXTENSION: &str = "plumb";
 
 impl Entry {
     /// The cluster `name` at `server`, whose authority has the certificate `authority_pem`, for the bearer of `client`.
@@ -111,7 +118,33 @@ impl Entry {
                 "client-certificate-data": BASE64_STANDARD.encode(certificate_pem),
                 "client-key-data": BASE64_STANDARD.encode(key_pem),
             }),
+            home: None,
         }
+    }
+
+    /// Marks the entries as those of the cluster in a data directory. Where the file has another cluster under their name,
+    /// they are called `otherwise`.
+    #[must_use]
+    pub fn for_data_dir(mut self, data_dir: &Path, otherwise: &str) -> Self {
+        let data_dir = data_dir.display().to_string();
+        self.cluster["extensions"] = json!([{ "name": EXTENSION, "extension": { "data-dir": data_dir } }]);
+        self.home = Some((data_dir, otherwise.to_owned()));
+        self
+    }
+
+    /// The names of cluster and user in a file.
+    fn names(&self, config: &Map<String, Value>) -> (String, String) {
+        let usual = || (self.name.clone(), self.user_name.clone());
+        let Some((data_dir, otherwise)) = &self.home else { return usual() };
+        if let Some(own) = clusters_of(config, data_dir).next() {
+            return if *own == self.name { usual() } else { (own.to_owned(), format!("{own}-admin")) };
+        }
+        let is_taken = named(config, "clusters", &self.name).is_some_and(|other| {
+            // One of an earlier version, which had no extensions, is known by the authority.
+            let authority = "certificate-authority-data";
+            data_dir_of(other).is_some() || other["cluster"][authority] != self.cluster[authority]
+        });
+        if is_taken { (otherwise.clone(), format!("{otherwise}-admin")) } else { usual() }
     }
 
     /// Writes a new file with these entries alone. A file or a link that is there already is an error.
@@ -151,24 +184,75 @@ impl Entry {
     fn put_into(&self, config: &mut Map<String, Value>, current: CurrentContext) -> Result<(), NoList> {
         config.entry("apiVersion").or_insert_with(|| "v1".into());
         config.entry("kind").or_insert_with(|| "Config".into());
-        let mut context = json!({"cluster": self.name, "user": self.user_name});
+        let (name, user_name) = self.names(config);
+        let mut context = json!({"cluster": name, "user": user_name});
         // The user's choice, by `kubectl config set-context`.
         if let Some(namespace) =
-            named(config, "contexts", &self.name).and_then(|old| old["context"].get("namespace"))
+            named(config, "contexts", &name).and_then(|old| old["context"].get("namespace"))
         {
             context["namespace"] = namespace.clone();
         }
-        put(config, "clusters", "cluster", &self.name, self.cluster.clone())?;
-        put(config, "users", "user", &self.user_name, self.user.clone())?;
-        put(config, "contexts", "context", &self.name, context)?;
+        put(config, "clusters", "cluster", &name, self.cluster.clone())?;
+        put(config, "users", "user", &user_name, self.user.clone())?;
+        put(config, "contexts", "context", &name, context)?;
 
         let has_current =
             config.get("current-context").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
         if current == CurrentContext::Switch || !has_current {
-            config.insert("current-context".to_owned(), self.name.clone().into());
+            config.insert("current-context".to_owned(), name.into());
         }
         Ok(())
     }
+}
+
+/// Removes the entries of the cluster in a data directory from a file, with the contexts and users that only they need.
+/// Returns whether there were any. A current context that is removed leaves none.
+pub fn remove_entries(path: &Path, data_dir: &Path) -> Result<bool, KubeconfigError> {
+    let Ok(path) = fs::canonicalize(path) else { return Ok(false) };
+    let _lock = Lock::take(&path)?;
+    let mut config = parse(&path)?;
+    let clusters: Vec<String> =
+        clusters_of(&config, &data_dir.display().to_string()).map(str::to_owned).collect();
+    if clusters.is_empty() {
+        return Ok(false);
+    }
+    take(&mut config, "clusters", |entry| clusters.iter().any(|name| entry["name"] == **name));
+    let contexts = take(&mut config, "contexts", |entry| {
+        clusters.iter().any(|name| entry["context"]["cluster"] == **name)
+    });
+    let remaining = config.get("contexts").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is_unused = |user: &Value| remaining.iter().all(|context| context["context"]["user"] != *user);
+    take(&mut config, "users", |entry| {
+        contexts.iter().any(|context| context["context"]["user"] == entry["name"])
+            && is_unused(&entry["name"])
+    });
+    if contexts.iter().any(|context| Some(&context["name"]) == config.get("current-context")) {
+        config.insert("current-context".to_owned(), "".into());
+    }
+    files::replace(&path, &render(&path, &config)?, files::PRIVATE)?;
+    Ok(true)
+}
+
+/// Takes the entries out of a list that match.
+fn take(config: &mut Map<String, Value>, list: &str, matches: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let Some(entries) = config.get_mut(list).and_then(Value::as_array_mut) else { return Vec::new() };
+    let (taken, left) = std::mem::take(entries).into_iter().partition(matches);
+    *entries = left;
+    taken
+}
+
+/// The names of the cluster entries with a data directory.
+fn clusters_of<'a>(config: &'a Map<String, Value>, data_dir: &str) -> impl Iterator<Item = &'a str> {
+    let entries = config.get("clusters").and_then(Value::as_array).into_iter().flatten();
+    entries
+        .filter(move |entry| data_dir_of(entry) == Some(data_dir))
+        .filter_map(|entry| entry["name"].as_str())
+}
+
+/// The data directory of a cluster entry, if it has one.
+fn data_dir_of(entry: &Value) -> Option<&str> {
+    let extensions = entry["cluster"]["extensions"].as_array()?;
+    extensions.iter().find(|one| one["name"] == EXTENSION)?["extension"]["data-dir"].as_str()
 }
 
 /// A file has something else where kubeconfigs have a list.

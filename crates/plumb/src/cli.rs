@@ -302,7 +302,8 @@ pub(crate) struct Up {
     /// 0.0.0.0 the one that this machine sends from]
     #[arg(long, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
-    /// Where to write the administrator's kubeconfig; an existing file is kept and added to.
+    /// Where to write the administrator's kubeconfig; an existing file is kept and added to, and its current context becomes
+    /// this cluster.
     /// [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,

@@ -17,6 +17,7 @@ use crate::cli::Down;
 use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, Purpose, given_or_usual, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
+use crate::up::kubeconfigs;
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
@@ -45,7 +46,11 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
 
 /// Removes the data directory, and prints the remaining entries.
 fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
-    Ok(match data_dir::remove(data)? {
+    let kubeconfigs: Vec<String> = kubeconfigs::remove(data)?
+        .iter()
+        .map(|file| format!("; removed the entries of the cluster from {}", file.display()))
+        .collect();
+    let removed = match data_dir::remove(data)? {
         None => format!("; removed {shown} with all objects and images"),
         Some(left) if left.is_empty() => {
             format!("; removed all objects and images, the directory {shown} is in use and stays, empty")
@@ -55,7 +60,8 @@ fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
             let names = names.join(", ");
             format!("; removed all objects and images, {shown} stays with what Plumb did not make: {names}")
         }
-    })
+    };
+    Ok(removed + &kubeconfigs.concat())
 }
 
 /// The objects that were removed from this machine, besides files.

@@ -1,5 +1,7 @@
 //! `plumb up`: a cluster on this machine.
 
+pub(crate) mod kubeconfigs;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use jiff::Timestamp;
 use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens};
-use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
+use plumb_apiserver::kubeconfig::CurrentContext;
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, KubeletClient};
@@ -26,9 +28,8 @@ use crate::data_dir::{Purpose, given_or_usual};
 use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
+use kubeconfigs::Kubeconfig;
 
-/// The name of the cluster in a kubeconfig.
-const CLUSTER: &str = "plumb";
 /// The assumed limit of file descriptors, if it is unknown.
 const FEW_DESCRIPTORS: usize = 1_024;
 /// The interval of checks of certificates.
@@ -128,19 +129,23 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     server.also_show(move |text| features::render(&gates, text));
 
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join(data_dir::KUBECONFIG));
-    write_kubeconfig(&pki, &url, &kubeconfig)?;
+    let entry = Kubeconfig::new(data, &url, &kubeconfig)?;
+    entry.write(&pki, CurrentContext::Switch)?;
+    if args.kubeconfig.is_some() {
+        kubeconfigs::remember(data, &kubeconfig)?;
+    }
 
     let (trigger, shutdown) = serve::shutdown();
     let (publish, authority) = watch::channel(pki.authority_pem());
     let rotating = {
-        let (pki, url, kubeconfig, publish) =
-            (pki.clone(), url.clone(), kubeconfig.clone(), Arc::new(publish));
+        let (pki, publish) = (pki.clone(), Arc::new(publish));
         let shutdown = shutdown.clone();
         move || {
-            let (url, kubeconfig, publish) = (url.clone(), kubeconfig.clone(), publish.clone());
+            let (entry, publish) = (entry.clone(), publish.clone());
             keep_fresh(pki.clone(), LOOK_AT_CERTIFICATES, shutdown.clone(), move |pki, _| {
                 publish.send_replace(pki.authority_pem());
-                if let Err(error) = write_kubeconfig(pki, &url, &kubeconfig) {
+                // Which context is current is the user's choice while the cluster runs.
+                if let Err(error) = entry.write(pki, CurrentContext::Keep) {
                     tracing::error!(%error, "cannot write the kubeconfig anew");
                 }
             })
@@ -353,26 +358,6 @@ fn plugins(args: &Up) -> anyhow::Result<Plugins> {
         disable.push_str(",ServiceAccount");
     }
     Ok(Plugins::new(enable, &disable)?)
-}
-
-/// Writes the administrator's kubeconfig. It is merged into an existing file, whose current context stays; a new one
-/// belongs to the user who called `sudo`, who will run `kubectl`.
-fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
-    let entry = Entry::new(CLUSTER, url, &pki.authority_pem(), &pki.admin());
-    let is_new = !path.exists();
-    entry.merge(path, CurrentContext::Keep).with_context(|| format!("writing {}", path.display()))?;
-    if let Some((user, group)) = behind_sudo().filter(|_| is_new) {
-        // Never through a symbolic link: root would give away the file that the link points to.
-        let given = std::os::unix::fs::lchown(path, Some(user), Some(group));
-        given.with_context(|| format!("giving {} to user {user}", path.display()))?;
-    }
-    Ok(())
-}
-
-/// The user and group that called `sudo`.
-fn behind_sudo() -> Option<(u32, u32)> {
-    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
-    nix::unistd::geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
 }
 
 /// The signal that stopped this process.

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, PostParams};
+use kube::config::Kubeconfig;
 use kube::{Api, Client};
 
 use super::cluster::{Cluster, config_of};
@@ -86,4 +87,62 @@ async fn no_static_token_of_the_administrator_is_made_and_an_old_one_is_removed(
     let maps: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config).unwrap());
     let refused = maps.list(&ListParams::default()).await.unwrap_err();
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 401));
+}
+
+/// The kubeconfig of a user who works with another cluster.
+const OF_USER: &str = "apiVersion: v1
+kind: Config
+current-context: production
+clusters:
+- {name: production, cluster: {server: 'https://192.0.2.1:6443'}}
+users:
+- {name: ann, user: {token: secret}}
+contexts:
+- {name: production, context: {cluster: production, user: ann}}
+";
+
+/// Runs `plumb down --purge` on a data directory.
+fn purge(data: &Path) -> String {
+    let mut down = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    let output = down.args(["down", "--purge", "--data-dir"]).arg(data).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn two_clusters_in_the_file_of_a_user_have_contexts_of_their_own_until_they_are_purged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    std::fs::write(&file, OF_USER).unwrap();
+    let read = || Kubeconfig::read_from(&file).unwrap();
+    let names = || read().contexts.into_iter().map(|context| context.name).collect::<Vec<_>>();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let flags = ["--components", "apiserver", "--kubeconfig", file.to_str().unwrap()];
+
+    // What is printed goes to the cluster, and not to production.
+    let first = Cluster::start_with(&one, &flags);
+    assert_eq!(read().current_context.as_deref(), Some("plumb"));
+    let second = Cluster::start_with(&two, &flags);
+    let current = read().current_context.unwrap();
+    assert!(current.starts_with("plumb-"), "{current}");
+    assert_eq!(names(), ["production", "plumb", &current]);
+    let server = |name: &str| {
+        let found = read().clusters.into_iter().find(|cluster| cluster.name == name).unwrap();
+        found.cluster.unwrap().server.unwrap()
+    };
+    assert_eq!(server("plumb"), format!("https://{}", first.address()));
+    assert_eq!(server(&current), format!("https://{}", second.address()));
+    // The same cluster finds its entries again.
+    assert!(second.stop().success());
+    let second = Cluster::start_with(&two, &flags);
+    assert_eq!(names(), ["production", "plumb", &current]);
+
+    assert!(first.stop().success() && second.stop().success());
+    let said = purge(&two);
+    assert!(said.contains(&format!("removed the entries of the cluster from {}", file.display())), "{said}");
+    assert_eq!(names(), ["production", "plumb"]);
+    assert_eq!(read().current_context.as_deref(), Some(""), "no other cluster is current by that");
+    purge(&one);
+    assert_eq!(names(), ["production"]);
+    assert_eq!(read().auth_infos.len(), 1);
 }
