@@ -93,6 +93,9 @@ pub struct Rules {
     pub alpha_spellings: bool,
     /// `status.resize` is published, and set to `Proposed` by the API server.
     pub publish_resize_status: bool,
+    /// The node publishes `status.resources` and `status.allocatedResources` of pods without pod-level resources, too: the
+    /// sums of their containers (gate `InPlacePodLevelResourcesVerticalScaling`).
+    pub publish_pod_totals: bool,
     /// The API server sets `allocatedResources` when a pod is created.
     pub allocate_at_creation: bool,
     /// The API server refuses a resize larger than the pod's node, with cause `NodeCapacity`.
@@ -127,6 +130,7 @@ impl Rules {
                 copy_back: true,
                 alpha_spellings: true,
                 publish_resize_status: true,
+                publish_pod_totals: false,
                 allocate_at_creation: true,
                 refuse_over_capacity: false,
                 never_fits: NeverFits::Infeasible,
@@ -145,6 +149,7 @@ impl Rules {
                 copy_back: false,
                 alpha_spellings: false,
                 publish_resize_status: false,
+                publish_pod_totals: true,
                 allocate_at_creation: false,
                 refuse_over_capacity: true,
                 never_fits: NeverFits::Deferred,
@@ -173,6 +178,7 @@ impl Rules {
     /// The effects of the gates in both dialects.
     fn under(mut self, gates: &FeatureGates) -> Self {
         self.resize_pod_level &= gates.enabled(&features::POD_LEVEL_RESOURCES);
+        self.publish_pod_totals &= self.resize_pod_level;
         self.static_memory |= gates.enabled(&features::EXCLUSIVE_MEMORY);
         if gates.enabled(&features::EXCLUSIVE_CPUS) {
             self.static_cpu = StaticCpu::Any;
@@ -182,6 +188,7 @@ impl Rules {
             self.resize_by_pod_update = false;
             self.default_policies = false;
             self.publish_resize_status = false;
+            self.publish_pod_totals = false;
             self.allocate_at_creation = false;
         }
         self

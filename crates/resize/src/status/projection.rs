@@ -18,6 +18,8 @@ pub struct Projection {
     pub in_progress: Option<InProgress>,
     /// `status.resize`, where the rules publish it.
     pub resize_status: Option<PodResizeStatus>,
+    /// Whether the sums of the containers are published for a pod without pod-level resources.
+    pub totals: bool,
     /// The generation of the spec that the node has observed.
     pub observed_generation: i64,
 }
@@ -73,6 +75,7 @@ pub fn project(
         pending: pending.cloned(),
         in_progress,
         resize_status: word.filter(|_| rules.publish_resize_status),
+        totals: rules.publish_pod_totals,
         observed_generation: generation,
     }
 }

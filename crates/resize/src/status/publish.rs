@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::projection::Projection;
 use super::resize_status::PodResizeStatus;
 use super::{ERROR, IN_PROGRESS, PENDING, condition};
-use crate::aggregate::Role;
-use crate::list::{BadQuantity, WireList, amount_of, quantity_of};
+use crate::aggregate::{Role, aggregate};
+use crate::list::{BadQuantity, ResourceList, WireList, amount_of, quantity_of};
 use crate::pod::{PodResources, containers, has_ended};
 use crate::quantity::Quantity;
 use crate::resource::{Declared, Requirements, Resource};
@@ -38,6 +38,8 @@ impl Projection {
             let declared = spec.resources.as_ref();
             status.allocated_resources = Some(requests(declared, allocated.requests));
             status.resources = Some(actual_resources(declared, allocated, actual));
+        } else if self.totals && spec.resources.is_none() {
+            self.publish_totals(spec, status);
         }
         let under_way = !has_ended(Some(status));
         status.resize = self.resize_status.filter(|_| under_way).map(|word| word.name().to_owned());
@@ -52,6 +54,48 @@ impl Projection {
                 None => new_condition(IN_PROGRESS, "", "", progress.generation),
             });
         set_condition(status, IN_PROGRESS, in_progress, now);
+    }
+
+    /// Writes the sums of the containers, as the kubelet publishes them for a pod without pod-level resources. The
+    /// allocated requests have the overhead. A limit is a sum only if every container that runs to the end has it: else
+    /// the pod's cgroup has none.
+    fn publish_totals(&self, spec: &PodSpec, status: &mut PodStatus) {
+        let mut allocated = Vec::new();
+        let mut requested = Vec::new();
+        let mut limited = Vec::new();
+        for (i, (role, container)) in containers(spec).enumerate() {
+            let (Some(own), Some(actual)) = (self.allocated.containers.get(i), self.actual.containers.get(i))
+            else {
+                return;
+            };
+            let declared = container.resources.as_ref();
+            let ResourceRequirements { requests, limits, .. } = actual_resources(declared, *own, *actual);
+            let lists = [Some(self::requests(declared, own.requests)), requests, limits];
+            let [Ok(own), Ok(requests), Ok(limits)] = lists.map(|list| ResourceList::read(list.as_ref()))
+            else {
+                // Validation accepts no such quantity.
+                return;
+            };
+            allocated.push((role, own));
+            requested.push((role, requests));
+            limited.push((role, limits));
+        }
+        let is_limited = |name: &str| {
+            let mut all = limited.iter().filter(|(role, _)| *role != Role::Init);
+            all.all(|(_, limits)| limits.get(name).is_some())
+        };
+        let limits = aggregate(limited.clone()).only(is_limited);
+        let mut allocated = aggregate(allocated);
+        if let Ok(overhead) = ResourceList::read(spec.overhead.as_ref()) {
+            allocated.add(&overhead);
+        }
+        let wire = |list: ResourceList| Some(list.to_wire()).filter(|list| !list.is_empty());
+        status.allocated_resources = wire(allocated);
+        status.resources = Some(ResourceRequirements {
+            claims: None,
+            limits: wire(limits),
+            requests: wire(aggregate(requested)),
+        });
     }
 }
 

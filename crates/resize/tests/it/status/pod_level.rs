@@ -1,6 +1,6 @@
 //! Pods with resources of their own: what they share is shown once, at the pod.
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use plumb_resize::status::{IN_PROGRESS, Stage};
 
 use super::super::cluster::Cluster;
@@ -40,6 +40,33 @@ fn a_pod_whose_containers_inherit_its_limits_is_settled_when_they_do() {
         assert_eq!(values.desired, size("300/500 128/256"));
         assert_eq!((values.allocated, values.actual), (Some(values.desired.requests), Some(values.desired)));
     }
+}
+
+#[test]
+fn a_pod_without_pod_level_resources_has_the_sums_of_its_containers_in_1_36() {
+    let [kep, shipped] = both();
+    let pod = || pod(containers("100/200 64/128 | 50/- 32/64")).overhead("cpu=10m memory=8Mi");
+    let cluster = Cluster::run(pod(), kep);
+    let status = cluster.pod.status_of();
+    assert_eq!((&status.allocated_resources, &status.resources), (&None, &None), "the KEP has none");
+
+    let mut cluster = Cluster::run(pod(), shipped);
+    let status = cluster.pod.status_of();
+    assert_eq!(status.allocated_resources, level("160/- 104/-").requests, "with the overhead");
+    assert_eq!(status.resources, Some(level("150/- 96/192")), "one container has no cpu limit");
+    assert_eq!(cluster.reading().stage, Stage::Applied);
+
+    // While a container is resized, the allocated sum is ahead of the actual one.
+    let resize = |spec: &mut PodSpec| spec.containers[0].resources = Some(level("200/300 64/128"));
+    assert_eq!(cluster.try_ask(resize), []);
+    cluster.decide();
+    cluster.report(10);
+    let status = cluster.pod.status_of();
+    assert_eq!(status.allocated_resources, level("260/- 104/-").requests);
+    assert_eq!(status.resources, Some(level("150/- 96/192")));
+    cluster.carry_out();
+    cluster.report(20);
+    assert_eq!(cluster.pod.status_of().resources, Some(level("250/- 96/192")));
 }
 
 #[test]
