@@ -127,7 +127,8 @@ impl Authenticator {
         if let Some(InProcess(user)) = request.extensions.get() {
             return Ok(Arc::clone(user));
         }
-        let certificate = request.extensions.get::<Peer>().and_then(Peer::certificate);
+        let peer = request.extensions.get::<Peer>();
+        let certificate = peer.and_then(Peer::certificate);
         // Checked for every request: a connection may outlive the certificate that it was opened with.
         let expired = certificate.is_some_and(|certificate| certificate.expires() < self.clock.now());
         if let Some(certificate) = certificate
@@ -136,10 +137,18 @@ impl Authenticator {
             return Ok(Arc::clone(certificate.user()));
         }
         match authorization.as_ref().and_then(|value| bearer(value.as_bytes())) {
-            Some(token) => self.bearer(token, &[]).map(|bearer| bearer.user).map_err(|error| {
-                tracing::debug!(%error, "refused a bearer token");
-                Unauthorized::UnknownToken
-            }),
+            Some(token) => match self.bearer(token, &[]) {
+                Ok(bearer) => {
+                    if let Some(peer) = peer {
+                        peer.set_authenticated();
+                    }
+                    Ok(bearer.user)
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "refused a bearer token");
+                    Err(Unauthorized::UnknownToken)
+                }
+            },
             None if expired => Err(Unauthorized::Expired),
             None if may_be_anonymous(request.uri.path()) => Ok(Arc::clone(&self.anonymous)),
             None => Err(Unauthorized::Anonymous),

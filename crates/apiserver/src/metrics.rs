@@ -200,6 +200,11 @@ fn connections(text: &mut Text, metrics: &ConnectionMetrics) {
             &metrics.rejected,
         ),
         (
+            "plumb_apiserver_evicted_connections_total",
+            "unused connections that were closed for new ones, because too many were open",
+            &metrics.evicted,
+        ),
+        (
             "plumb_apiserver_stalled_connections_total",
             "connections that were closed because the client did not read a response",
             &metrics.stalled,

@@ -18,8 +18,10 @@
 
 mod accept;
 mod activity;
+mod candidates;
 mod connection;
 mod connections;
+mod heads;
 mod limits;
 mod listener;
 mod permitted;

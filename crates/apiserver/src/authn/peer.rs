@@ -1,6 +1,12 @@
 //! The client of a connection.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use super::CertificateIdentity;
 
@@ -12,12 +18,27 @@ pub struct Peer(Arc<Ends>);
 struct Ends {
     remote: SocketAddr,
     certificate: Option<CertificateIdentity>,
+    authenticated: AtomicBool,
 }
 
 impl Peer {
     /// A client at `remote`, with its verified client certificate.
     pub fn new(remote: SocketAddr, certificate: Option<CertificateIdentity>) -> Self {
-        Self(Arc::new(Ends { remote, certificate }))
+        let authenticated = AtomicBool::new(certificate.is_some());
+        Self(Arc::new(Ends { remote, certificate, authenticated }))
+    }
+
+    /// Notes that a request of this client had valid credentials.
+    pub fn set_authenticated(&self) {
+        // Read first: requests on several threads then share the cache line.
+        if !self.is_authenticated() {
+            self.0.authenticated.store(true, Relaxed);
+        }
+    }
+
+    /// Whether the client has a certificate, or any of its requests had valid credentials.
+    pub fn is_authenticated(&self) -> bool {
+        self.0.authenticated.load(Relaxed)
     }
 
     /// Its address.

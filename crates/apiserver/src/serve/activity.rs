@@ -10,7 +10,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll},
     time::Duration,
@@ -24,6 +24,8 @@ use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior},
 };
+
+use super::heads::{Head, Heads};
 
 /// The largest chunk of a body: that much of a response may be in HTTP's buffers when the client stops reading.
 const CHUNK: usize = 64 << 10;
@@ -39,6 +41,16 @@ pub(super) struct Activity(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     count: watch::Sender<usize>,
+    /// The value of `count`, to be read without a lock.
+    running: AtomicUsize,
+    /// The number of requests so far.
+    begun: AtomicU64,
+    /// The head of the next request.
+    head: Head,
+    /// Counts the connections that the server has admitted: a clock that costs a load.
+    admissions: Arc<AtomicU64>,
+    /// The reading of that clock when the last request ended.
+    idle_since: AtomicU64,
     entries: Mutex<Entries>,
     /// Whether to reset the connection: the client will not read the kernel's buffers.
     reset: AtomicBool,
@@ -90,9 +102,16 @@ impl Entry {
 }
 
 impl Activity {
-    pub(super) fn new() -> Self {
+    /// The activity of a connection whose heads count against a budget, and whose idle time is measured in admitted
+    /// connections.
+    pub(super) fn new(heads: Arc<Heads>, admissions: Arc<AtomicU64>) -> Self {
         Self(Arc::new(Inner {
             count: watch::Sender::new(0),
+            running: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            head: Head::new(heads),
+            idle_since: AtomicU64::new(admissions.load(Relaxed)),
+            admissions,
             entries: Mutex::default(),
             reset: AtomicBool::new(false),
         }))
@@ -112,8 +131,48 @@ impl Activity {
                 entries.all.len() - 1
             }
         };
+        self.0.head.complete();
+        self.0.begun.fetch_add(1, Relaxed);
+        self.0.running.fetch_add(1, Relaxed);
         self.0.count.send_modify(|count| *count += 1);
         InFlight { inner: Arc::clone(&self.0), entry }
+    }
+
+    /// Counts bytes that the connection has received. Without a request in flight they are of a head, which is buffered until
+    /// it is complete; false if the budget of all heads does not suffice.
+    pub(super) fn receive(&self, bytes: usize) -> bool {
+        self.0.running.load(Relaxed) > 0 || self.0.head.receive(bytes)
+    }
+
+    /// Whether no request is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.running.load(Relaxed) == 0
+    }
+
+    /// How many connections the server had admitted when the last request ended, or when this connection was opened.
+    pub(super) fn idle_since(&self) -> u64 {
+        self.0.idle_since.load(Relaxed)
+    }
+
+    /// Returns once the connection was without a request for `timeout`, or for a little longer, and `is_known` is false. It
+    /// does not return any more once that is true. It checks now and then, so that requests cost nothing.
+    pub(super) async fn idle_while_unknown(&self, timeout: Duration, is_known: impl Fn() -> bool) {
+        let every = (timeout / CHECKS).max(Duration::from_millis(1));
+        let mut checks = tokio::time::interval_at(Instant::now() + every, every);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut idle, mut begun) = (0, 0);
+        loop {
+            checks.tick().await;
+            if is_known() {
+                return std::future::pending().await;
+            }
+            let requests = self.0.begun.load(Relaxed);
+            idle = if self.is_idle() && requests == begun { idle + 1 } else { 0 };
+            begun = requests;
+            if idle == CHECKS {
+                return;
+            }
+        }
     }
 
     /// Returns after this time without a request in flight.
@@ -185,6 +244,9 @@ impl Drop for InFlight {
             is_last
         };
         if is_last {
+            if self.inner.running.fetch_sub(1, Relaxed) == 1 {
+                self.inner.idle_since.store(self.inner.admissions.load(Relaxed), Relaxed);
+            }
             self.inner.count.send_modify(|count| *count -= 1);
         }
     }
@@ -331,7 +393,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_body_is_sent_in_pieces_and_is_in_flight_until_the_last_is_dropped() {
-        let activity = Activity::new();
+        let activity = Activity::new(Heads::new(0), Arc::default());
         let whole = Bytes::from(vec![b'x'; 2 * CHUNK + 1]);
         let mut body = Tracked::new(Full::new(whole.clone()), activity.begin(), false);
         assert_eq!(body.size_hint().exact(), Some(whole.len() as u64));
@@ -343,8 +405,10 @@ mod tests {
         assert_eq!(pieces[1].chunk().as_ptr(), whole[CHUNK..].as_ptr(), "nothing is copied");
         drop(body);
         assert_eq!(*activity.0.count.borrow(), 1);
+        assert!(!activity.is_idle());
         drop(pieces);
         assert_eq!(*activity.0.count.borrow(), 0);
+        assert!(activity.is_idle());
         assert_eq!(activity.0.entries.lock().free, [0]);
     }
 }

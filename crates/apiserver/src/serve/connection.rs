@@ -30,6 +30,7 @@ use tower::{Service, ServiceExt as _};
 use super::{
     Limits, Shutdown,
     activity::{Activity, Tracked},
+    candidates::Candidate,
     connections::{ConnectionPermit, Connections, Open},
     permitted::PermittedConnection,
 };
@@ -39,8 +40,14 @@ use crate::{
     error::ApiError,
 };
 
-/// The largest header: selectors in a query can be long.
-const MAX_HEAD: u32 = 256 << 10;
+/// The largest head: selectors in a query can be long. Clients without credentials can make the server buffer that much.
+const MAX_HEAD: u32 = 64 << 10;
+
+/// The bytes of one request body that an HTTP/2 client may send before the server reads them, as kube-apiserver's.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// How long a connection may take to close when it is closed for another one.
+const EVICTION: Duration = Duration::from_millis(100);
 
 /// The bytes of a response that HTTP/2 buffers besides its last chunk.
 const MAX_UNSENT: usize = 64 << 10;
@@ -123,7 +130,9 @@ where
     let Some(Established { stream, is_http2, peer, permit }) = established else { return Ok(()) };
     drop(in_handshake);
 
-    let activity = Activity::new();
+    let activity = connections.activity();
+    let candidate = connections.register(&permit, &peer, &activity);
+    let unknown = unauthenticated(activity.clone(), peer.clone(), limits);
     let respond = {
         let (service, shutdown, activity) =
             (shared.service.clone(), shared.shutdown.clone(), activity.clone());
@@ -140,7 +149,7 @@ where
             }
         })
     };
-    let io = PermittedConnection::new(stream, activity.clone(), permit, open);
+    let io = TokioIo::new(PermittedConnection::new(stream, activity.clone(), permit, open));
     let shutdown = shared.shutdown;
     let farewell = activity.idle_for(limits.farewell);
     let stalled = stalled(activity.clone(), connections, limits);
@@ -150,18 +159,32 @@ where
         http.timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(MAX_HEAD)
+            .initial_stream_window_size(STREAM_WINDOW)
             .max_send_buf_size(MAX_UNSENT)
             .keep_alive_interval(limits.ping_after)
             .keep_alive_timeout(limits.ping_answer);
         let idle = activity.idle_for(limits.request_head);
-        drive(http.serve_connection(io, respond), shutdown, idle, stalled, farewell).await
+        let idle = async {
+            tokio::select! {
+                () = idle => {}
+                () = unknown => {}
+            }
+        };
+        drive(http.serve_connection(io, respond), shutdown, idle, stalled, farewell, candidate).await
     } else {
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(limits.request_head);
+        http.timer(TokioTimer::new())
+            .header_read_timeout(limits.request_head)
+            .max_buf_size(MAX_HEAD as usize);
         let connection = http.serve_connection(io, respond).with_upgrades();
-        // The timeout above closes idle connections.
-        drive(connection, shutdown, std::future::pending(), stalled, farewell).await
+        // The timeout above closes idle connections of authenticated clients.
+        drive(connection, shutdown, unknown, stalled, farewell, candidate).await
     }
+}
+
+/// Returns when a client that is not authenticated sends no request.
+async fn unauthenticated(activity: Activity, peer: Peer, limits: Limits) {
+    activity.idle_while_unknown(limits.unauthenticated_head, || peer.is_authenticated()).await;
 }
 
 /// A connection after its handshake.
@@ -254,7 +277,7 @@ trait Drain: Future<Output = Result<(), hyper::Error>> {
     fn drain(self: Pin<&mut Self>);
 }
 
-impl<S, B> Drain for http1::UpgradeableConnection<PermittedConnection, S>
+impl<S, B> Drain for http1::UpgradeableConnection<TokioIo<PermittedConnection>, S>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<BoxError>,
@@ -266,7 +289,7 @@ where
     }
 }
 
-impl<S, B> Drain for http2::Connection<PermittedConnection, S, TokioExecutor>
+impl<S, B> Drain for http2::Connection<TokioIo<PermittedConnection>, S, TokioExecutor>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<BoxError>,
@@ -280,21 +303,35 @@ where
 }
 
 /// Runs the connection. At the shutdown, or after `idle`, it is shut down gracefully, and dropped after `farewell`: HTTP/2
-/// waits for an answer of the client, which may not come. It is dropped at once when the client has `stalled`.
+/// waits for an answer of the client, which may not come. It is dropped at once when the client has `stalled`, and soon
+/// when the connection is closed for another one.
 async fn drive(
     connection: impl Drain,
     mut shutdown: Shutdown,
     idle: impl Future<Output = ()>,
     stalled: impl Future<Output = ()>,
     farewell: impl Future<Output = ()>,
+    mut candidate: Option<Candidate>,
 ) -> Result<(), BoxError> {
     const STALLED: &str = "the client does not read a response";
     let mut connection = std::pin::pin!(connection);
     let mut stalled = std::pin::pin!(stalled);
+    let evicted = async {
+        match &mut candidate {
+            Some(candidate) => candidate.evicted().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         ended = connection.as_mut() => return Ok(ended?),
         () = shutdown.requested() => {}
         () = idle => {}
+        () = evicted => {
+            connection.as_mut().drain();
+            // Another client waits for the permit of this one.
+            drop(timeout(EVICTION, connection).await);
+            return Err("closed for another connection: too many are open".into());
+        }
         () = stalled.as_mut() => return Err(STALLED.into()),
     }
     connection.as_mut().drain();

@@ -7,7 +7,8 @@
 //! ```text
 //! accept ──▶ handshake ──▶ shared (every client)
 //!                     └──▶ reserved (nodes, administrators, the scheduler and the controller manager), if no shared one is free
-//!                     └──▶ waits for a shared one, with at most half of the permits for handshakes
+//!                     └──▶ waits for a shared one, with at most half of the permits for handshakes, while the server closes
+//!                          connections that are not in use ([`candidates`](super::candidates))
 //!                     └──▶ 429 Too Many Requests
 //! ```
 
@@ -27,11 +28,20 @@ use tokio::{
     time::timeout,
 };
 
-use super::Limits;
-use crate::user::User;
+use super::{
+    Limits,
+    activity::Activity,
+    candidates::{Candidate, Candidates},
+    heads::Heads,
+};
+use crate::{authn::Peer, user::User};
 
 /// The share of the reserved connections that one user may have, so that a node cannot keep others out.
 const SHARE_OF_RESERVED: usize = 8;
+
+/// The part of all connections that is closed at a time when no permit is free, so that a flood of new connections does
+/// not sort all of them for each.
+const BATCHES: usize = 128;
 
 /// Metrics of connections, for `/metrics`.
 #[derive(Debug, Default)]
@@ -42,6 +52,8 @@ pub struct ConnectionMetrics {
     pub open: AtomicU64,
     /// Connections that were refused because too many were open.
     pub rejected: AtomicU64,
+    /// Connections that were closed for new ones, because too many were open.
+    pub evicted: AtomicU64,
     /// Connections that were closed because the client did not read a response.
     pub stalled: AtomicU64,
     /// Failures to accept, such as for a lack of file descriptors.
@@ -62,6 +74,12 @@ pub(super) struct Connections {
     reserved_by: Mutex<HashMap<String, usize>>,
     most_reserved_by_one: usize,
     open: watch::Sender<usize>,
+    /// The connections with a shared permit, some of which are closed when no permit is free.
+    candidates: Candidates,
+    /// The bytes of incomplete request heads.
+    heads: Arc<Heads>,
+    /// How many connections were admitted.
+    admissions: Arc<AtomicU64>,
     /// Whether the log has a warning about refused connections; there is one until half of the permits are free again.
     warned: AtomicBool,
     pub(super) metrics: Arc<ConnectionMetrics>,
@@ -82,6 +100,9 @@ impl Connections {
             reserved_by: Mutex::default(),
             most_reserved_by_one: (limits.reserved_connections / SHARE_OF_RESERVED).max(1),
             open: watch::Sender::new(0),
+            candidates: Candidates::new(),
+            heads: Heads::new(limits.heads),
+            admissions: Arc::default(),
             warned: AtomicBool::new(false),
             metrics,
         })
@@ -123,21 +144,25 @@ impl Connections {
             if self.shared.available_permits() > self.all_shared / 2 {
                 self.warned.store(false, Relaxed);
             }
-            return Some(ConnectionPermit { _permit: permit, _reserved: None });
+            return Some(ConnectionPermit { _permit: permit, reserved: None });
         }
         let user = user.filter(|user| is_reserved_for(user));
         if let Some(permit) = user.and_then(|user| self.reserve(&user)) {
             return Some(permit);
         }
         if !self.warned.swap(true, Relaxed) {
-            tracing::warn!("too many connections are open: further ones wait, and are refused with 429");
+            tracing::warn!(
+                "too many connections are open: unused ones are closed, further ones wait, and are refused with 429"
+            );
         }
+        let evicted = self.candidates.evict((self.all_shared / BATCHES).max(1));
+        self.metrics.evicted.fetch_add(evicted, Relaxed);
         let waited = match self.waiting.try_acquire() {
             Ok(_waiting) => timeout(limit, Arc::clone(&self.shared).acquire_owned()).await.ok(),
             Err(_) => None,
         };
         let permit =
-            waited.and_then(Result::ok).map(|permit| ConnectionPermit { _permit: permit, _reserved: None });
+            waited.and_then(Result::ok).map(|permit| ConnectionPermit { _permit: permit, reserved: None });
         if permit.is_none() {
             self.metrics.rejected.fetch_add(1, Relaxed);
         }
@@ -153,7 +178,23 @@ impl Connections {
         let permit = Arc::clone(&self.reserved).try_acquire_owned().ok()?;
         reserved_by.insert(user.name().to_owned(), held + 1);
         let reserved = Reserved { connections: Arc::clone(self), user: user.name().to_owned() };
-        Some(ConnectionPermit { _permit: permit, _reserved: Some(reserved) })
+        Some(ConnectionPermit { _permit: permit, reserved: Some(reserved) })
+    }
+
+    /// The activity of an admitted connection.
+    pub(super) fn activity(&self) -> Activity {
+        self.admissions.fetch_add(1, Relaxed);
+        Activity::new(Arc::clone(&self.heads), Arc::clone(&self.admissions))
+    }
+
+    /// Registers a connection as one that may be closed for another. A reserved permit is of no use to others.
+    pub(super) fn register(
+        &self,
+        permit: &ConnectionPermit,
+        peer: &Peer,
+        activity: &Activity,
+    ) -> Option<Candidate> {
+        permit.reserved.is_none().then(|| self.candidates.add(peer.clone(), activity.clone()))
     }
 
     /// Waits until no connection is open.
@@ -189,7 +230,7 @@ impl Drop for Open {
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
-    _reserved: Option<Reserved>,
+    reserved: Option<Reserved>,
 }
 
 #[derive(Debug)]

@@ -10,6 +10,8 @@ const RESERVED: usize = 2_000;
 const HANDSHAKES: usize = 512;
 /// The most connections to a node's agent, whose only client is the API server.
 const TO_AGENT: usize = 1_024;
+/// The bytes of incomplete request heads.
+const HEADS: usize = 16 << 20;
 /// How long a client of logs, commands and proxies may not read before its connection is closed. The kubelet has the same
 /// default (`streamingConnectionIdleTimeout`).
 const INTERACTIVE: Duration = Duration::from_hours(4);
@@ -30,6 +32,11 @@ pub struct Limits {
     /// How long a connection without a request may take to send the next one, header included. This closes idle
     /// connections, and those of clients that send a header byte by byte.
     pub request_head: Duration,
+    /// The same for a client that is not authenticated: it has no certificate, and none of its requests had valid
+    /// credentials.
+    pub unauthenticated_head: Duration,
+    /// Bytes of incomplete request heads that all connections may buffer, besides the first 8 KiB of each.
+    pub heads: usize,
     /// How long a client may read hardly any of a response before its connection is closed.
     pub progress: Duration,
     /// The same for logs, commands and proxies, where a user may have paused the output.
@@ -55,9 +62,12 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             // Go's clients close an idle connection after the same time, so that mostly they do.
             request_head: Duration::from_secs(90),
+            unauthenticated_head: Duration::from_secs(10),
+            heads: HEADS,
             progress: Duration::from_mins(1),
             interactive_progress: INTERACTIVE,
-            streams: 2_000,
+            // As kube-apiserver: Go's clients open another connection when they need more.
+            streams: 250,
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(20),
             farewell: Duration::from_secs(3),

@@ -3,13 +3,14 @@
 use std::{
     io,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
 use socket2::SockRef;
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 use tokio_rustls::server::TlsStream;
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
 
 /// A connection that has its permit until its last byte, also after an upgrade, when HTTP does not own it any more.
 pub(super) struct PermittedConnection {
-    stream: TokioIo<TlsStream<TcpStream>>,
+    stream: TlsStream<TcpStream>,
     activity: Activity,
     _permit: ConnectionPermit,
     _open: Open,
@@ -32,14 +33,14 @@ impl PermittedConnection {
         permit: ConnectionPermit,
         open: Open,
     ) -> Self {
-        Self { stream: TokioIo::new(stream), activity, _permit: permit, _open: open }
+        Self { stream, activity, _permit: permit, _open: open }
     }
 }
 
 impl Drop for PermittedConnection {
     fn drop(&mut self) {
         if self.activity.is_reset() {
-            let (socket, _) = self.stream.inner().get_ref();
+            let (socket, _) = self.stream.get_ref();
             // The client does not read: the kernel need not buffer what was written. An error means that the connection is broken
             // already.
             drop(SockRef::from(socket).set_linger(Some(std::time::Duration::ZERO)));
@@ -47,17 +48,22 @@ impl Drop for PermittedConnection {
     }
 }
 
-impl Read for PermittedConnection {
+impl AsyncRead for PermittedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if !self.activity.receive(buffer.filled().len() - before) {
+            return Poll::Ready(Err(io::Error::other("too many bytes of request heads are buffered")));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
-impl Write for PermittedConnection {
+impl AsyncWrite for PermittedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

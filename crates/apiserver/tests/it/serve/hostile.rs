@@ -118,10 +118,12 @@ async fn an_idle_connection_is_closed_and_one_with_a_request_in_flight_is_not() 
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_for_one_to_end() {
     let server = Server::with(Limits { connections: 2, ..Limits::default() });
-    let mut first = server.client().http1().await.unwrap();
-    let mut second = server.client().http2().await.unwrap();
-    first.get("/who").await.unwrap();
-    second.get("/who").await.unwrap();
+    // Neither is closed for another one: their clients are authenticated, and watch.
+    let developer = server.client().who_is(server.pki.issue_client("jane", &["developers"]).unwrap());
+    let mut first = developer.http2().await.unwrap();
+    let mut second = developer.http2().await.unwrap();
+    let _watch = first.send("/watch").await.unwrap();
+    let watch = second.send("/watch").await.unwrap();
 
     let client = server.client();
     let third = tokio::spawn(async move { client.http1().await.unwrap().get("/who").await.unwrap() });
@@ -130,7 +132,7 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
         second.get("/who").await.unwrap();
         assert!(!third.is_finished());
     }
-    drop(second);
+    drop((watch, second));
     assert_eq!(soon(third).await.unwrap(), "anonymous HTTP/1.1");
 }
 
@@ -160,14 +162,16 @@ async fn an_upgraded_connection_belongs_to_its_handler_and_keeps_its_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_watches_run_on_one_connection_and_on_many() {
+async fn many_watches_run_on_one_connection_and_a_thousand_on_many() {
     let server = Server::start();
     for connections in [1, 100] {
         let mut watches = Vec::new();
         let mut open = Vec::new();
         for _ in 0..connections {
             let mut connection = server.client().who_is(server.pki.admin()).http2().await.unwrap();
-            for _ in 0..1_000 / connections {
+            // One more request fits on each connection.
+            let most = usize::try_from(Limits::default().streams).unwrap() - 1;
+            for _ in 0..most.min(1_000 / connections) {
                 watches.push(connection.send("/watch").await.unwrap());
             }
             open.push(connection);

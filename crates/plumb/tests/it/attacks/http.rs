@@ -3,13 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
+use http::Method;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
 use crate::it::cluster::{Cluster, admin_token, token_file};
 use crate::it::hostile::frames::Frames;
+use crate::it::wire::{Speech, soon};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JSON: &str = "application/json";
 /// The token of a user without roles.
 const TENANT: &str = "token-of-the-tenant";
+const MIB: usize = 1 << 20;
 
 struct Target {
     cluster: Cluster,
@@ -25,6 +30,19 @@ impl Target {
         std::fs::write(token_file(&data), tokens).unwrap();
         let flags = [&["--components", "apiserver"], flags].concat();
         Self { cluster: Cluster::start_with(&data, &flags), folder }
+    }
+
+    /// The memory of its process.
+    fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.cluster.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
+    /// The status of a request with the administrator's token, over a new connection.
+    async fn ask(&self, speech: Speech) -> u16 {
+        let connection = soon(self.cluster.wire().connect(speech)).await;
+        soon(connection.ask(Method::GET, MAPS, "", "")).await.map_or(0, |(status, _)| status)
     }
 
     fn authority(&self) -> std::path::PathBuf {
@@ -91,4 +109,63 @@ async fn the_stream_of_a_refused_request_is_not_reset_when_its_body_is_small() {
     }
     received.extend(frames.until_pong().await);
     assert!(!received.iter().any(|frame| frame.is_reset()), "{received:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_without_credentials_do_not_fill_the_memory() {
+    const CONNECTIONS: usize = 400;
+    let target = Target::start(&[]);
+    let wire = target.cluster.wire();
+    let before = target.memory();
+    let head = format!("GET /livez HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(380 << 10));
+    let mut open = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut stream = soon(wire.raw(Speech::Http1)).await.unwrap();
+        // The server closes it before everything is written.
+        drop(soon(stream.write_all(head.as_bytes())).await);
+        open.push(stream);
+    }
+    let grown = target.memory().saturating_sub(before);
+    assert!(grown < CONNECTIONS * (160 << 10), "{} MiB", grown / MIB);
+    assert_eq!(target.ask(Speech::Http1).await, 200);
+    drop(open);
+
+    // The same with heads that are just not too large: they share a budget.
+    let head = format!("GET /livez HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60 << 10));
+    let mut open = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut stream = soon(wire.raw(Speech::Http1)).await.unwrap();
+        drop(soon(stream.write_all(head.as_bytes())).await);
+        open.push(stream);
+    }
+    assert_eq!(target.ask(Speech::Http2).await, 200);
+    let mut closed = 0;
+    for mut stream in open {
+        // Those that the budget was for are closed too, since no request comes.
+        drop(soon(stream.read_to_end(&mut Vec::new())).await);
+        closed += 1;
+    }
+    assert_eq!(closed, CONNECTIONS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_without_credentials_do_not_lock_out_clients_with_a_token() {
+    const MOST: usize = 32;
+    let target = Target::start(&["--max-connections", &MOST.to_string()]);
+    let wire = target.cluster.wire();
+    let controller = wire.connect(Speech::Http1).await;
+    assert_eq!(soon(controller.ask(Method::GET, MAPS, "", "")).await.unwrap().0, 200);
+    let mut idle = Vec::new();
+    for i in 0..8 * MOST {
+        let speech = if i % 2 == 0 { Speech::Http1 } else { Speech::Http2 };
+        idle.push(soon(wire.raw(speech)).await.unwrap());
+        if i % MOST == 0 {
+            assert_eq!(target.ask(Speech::Http1).await, 200, "after {i} connections");
+            assert_eq!(target.ask(Speech::Http2).await, 200, "after {i} connections");
+        }
+    }
+    // The connection that was there before is still open.
+    assert_eq!(soon(controller.ask(Method::GET, MAPS, "", "")).await.unwrap().0, 200);
+    let metrics = soon(controller.ask(Method::GET, "/metrics", "", "")).await.unwrap().1;
+    assert!(metrics.as_str().unwrap().contains("plumb_apiserver_rejected_connections_total 0\n"));
 }
