@@ -7,6 +7,8 @@
 //! | logs, commands, proxies | [`Limits::streams`] | as many as are free |
 //! | watches that send their initial events | [`Limits::initial_lists`], until these are sent | 3 times what is free |
 //! | bytes of lists | [`Limits::lists`], until they are sent | 3 times what is free |
+//! | requests whose body has not arrived yet | [`Limits::receiving`], until it has | 3 times what is free |
+//! | bytes of such heads, and of bodies | [`Limits::bodies`], until the response | 3 times what is free |
 //!
 //! A request that comes over a socket and finds a limit reached is rejected with 429 and `Retry-After`. Nodes on other
 //! machines have limits of their own, so that users who reach theirs do not hold up nodes.
@@ -33,8 +35,8 @@ use crate::user::User;
 /// How many times the free permits one user may hold: of short requests, and of long-running ones.
 const OF_SHORT: usize = 3;
 const OF_LONG: usize = 1;
-/// The unit in which bytes of lists are counted.
-const UNIT: usize = 1 << 10;
+/// The unit in which bytes of lists and of bodies are counted.
+pub(crate) const UNIT: usize = 1 << 10;
 
 /// The limits of requests in flight. Watches, logs and exec do not count as requests in flight, and have limits of their own.
 /// The defaults are upstream's, where it has any.
@@ -52,7 +54,9 @@ pub struct Limits {
     pub initial_lists: usize,
     /// Bytes of lists that are being sent.
     pub lists: usize,
-    /// Bytes of request bodies in memory.
+    /// Requests whose body has not arrived yet.
+    pub receiving: usize,
+    /// Bytes of request bodies in memory, and of the heads whose body has not arrived yet.
     pub bodies: usize,
     /// The timeout to receive a body.
     pub body: Duration,
@@ -67,6 +71,7 @@ impl Default for Limits {
             streams: 1_000,
             initial_lists: 400,
             lists: 512 << 20,
+            receiving: 400,
             bodies: 256 << 20,
             body: Duration::from_mins(1),
         }
@@ -83,6 +88,9 @@ pub(crate) struct InFlight {
     streams: Arc<Pool>,
     initial_lists: Arc<Pool>,
     lists: Arc<Pool>,
+    pub(crate) receiving: Arc<Pool>,
+    /// In kibibytes.
+    pub(crate) bodies: Arc<Pool>,
 }
 
 /// The limits of short requests of one class of clients.
@@ -144,6 +152,8 @@ impl InFlight {
             streams: Pool::new(limits.streams, OF_LONG),
             initial_lists: Pool::new(limits.initial_lists, OF_SHORT),
             lists: Pool::new(limits.lists / UNIT, OF_SHORT),
+            receiving: Pool::new(limits.receiving, OF_SHORT),
+            bodies: Pool::new(limits.bodies / UNIT, OF_SHORT),
         }
     }
 
@@ -232,6 +242,8 @@ impl InFlight {
             ("connect", "all", &self.streams),
             ("watch-initial-list", "all", &self.initial_lists),
             ("list-kibibytes", "all", &self.lists),
+            ("request-body", "all", &self.receiving),
+            ("request-body-kibibytes", "all", &self.bodies),
         ];
         let name = "apiserver_flowcontrol_nominal_limit_seats";
         text.gauge(name, "the limits of requests from outside");

@@ -1,34 +1,38 @@
 //! Bodies of requests: the largest size of one, the timeout to receive it, and the most bytes of all that are held at once.
 //!
 //! A request counts against the limit of requests in flight once its body is complete, not before: a client that sends half
-//! of a body and then nothing does not lower the limit for others.
+//! of a body and then nothing does not lower the limit for others. Until then it counts against a limit of its own, unless
+//! its body has arrived with its head, as most do.
 
+use std::future::{Future as _, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Version;
 use http::header::{CONTENT_ENCODING, EXPECT};
 use http::request::Parts;
-use http::{HeaderMap, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
+use tokio::time::error::Elapsed;
 
 use crate::discard::discard;
 use crate::error::ApiError;
+use crate::in_flight::{InFlight, UNIT};
 use crate::share::{Held, Pool};
 
 /// The largest body that the server reads, as upstream's.
 pub(crate) const MAX_BODY: usize = 3 << 20;
 /// How many bytes of a body that is too large the server reads and discards, so that its client reads the response.
 const OVERRUN: usize = 16 << 20;
-/// The unit of the limit: a kibibyte.
-const UNIT: usize = 1 << 10;
-/// One user may hold this many times the free bytes.
-const OF_ONE_USER: usize = 3;
 
 /// Reads bodies within the limits.
 pub(crate) struct RequestBodies {
+    /// Requests whose body has not arrived yet.
+    receiving: Arc<Pool>,
+    /// Kibibytes of bodies, and of heads whose body has not arrived yet.
     bytes: Arc<Pool>,
     timeout: Duration,
 }
@@ -75,30 +79,51 @@ pub(crate) struct RequestBody {
 }
 
 impl RequestBodies {
-    /// Holds at most `bytes` at once, and waits for each body until the timeout.
-    pub(crate) fn new(bytes: usize, timeout: Duration) -> Self {
-        Self { bytes: Pool::new(bytes / UNIT, OF_ONE_USER), timeout }
+    /// Reads bodies within these limits, and waits for each until the timeout.
+    pub(crate) fn new(in_flight: &InFlight, timeout: Duration) -> Self {
+        let (receiving, bytes) = (Arc::clone(&in_flight.receiving), Arc::clone(&in_flight.bodies));
+        Self { receiving, bytes, timeout }
     }
 
     /// Reads a body. It must not be too large, too slow or compressed.
     pub(crate) async fn read(
         &self,
-        headers: &HeaderMap,
+        head: &Parts,
         received: &mut Received,
         user: &str,
     ) -> Result<RequestBody, ApiError> {
         let Some(body) = &mut received.body else { return Ok(RequestBody::default()) };
         // The size of a compressed body is not known before it is decompressed.
-        if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        if head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(ApiError::unsupported_content_encoding());
         }
         received.awaits_continue = false;
-        let read = tokio::time::timeout(self.timeout, self.collect(body, user)).await;
+        let read = self.collect_in_time(head, body, user).await;
         if !matches!(read, Ok(Err(_))) {
             // It was read, or does not come.
             received.body = None;
         }
         read.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
+    }
+
+    /// Reads a body; an error of the timeout if it does not arrive.
+    async fn collect_in_time(
+        &self,
+        head: &Parts,
+        body: &mut UnsyncBoxBody<Bytes, BoxError>,
+        user: &str,
+    ) -> Result<Result<RequestBody, ApiError>, Elapsed> {
+        let mut collecting = std::pin::pin!(self.collect(body, user));
+        if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await {
+            return Ok(read);
+        }
+        // The body has not arrived, and may never: the memory that the request has meanwhile is bounded.
+        let receiving = self.receiving.try_take(user, 1);
+        let bytes = self.bytes.try_take(user, size(head).div_ceil(UNIT));
+        let (Ok(_receiving), Ok(_bytes)) = (receiving, bytes) else {
+            return Ok(Err(ApiError::too_many_requests()));
+        };
+        tokio::time::timeout(self.timeout, collecting).await
     }
 
     async fn collect(
@@ -142,4 +167,10 @@ impl RequestBodies {
         }
         Ok(read)
     }
+}
+
+/// The bytes of a head.
+fn size(head: &Parts) -> usize {
+    let fields = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    head.uri.path().len() + head.uri.query().map_or(0, str::len) + fields.sum::<usize>()
 }

@@ -126,7 +126,7 @@ impl ApiServer {
             _ => Accepted::of(&head.headers)?,
         };
         context.encoding.format = accepted.format;
-        let request_body = self.request_bodies().read(&head.headers, body, user.name()).await?;
+        let request_body = self.request_bodies().read(&head, body, user.name()).await?;
         let origin = Origin::of(&head, &user);
         let permit = self.in_flight().acquire(origin, &user, verb, &target).await?;
         let body = request_body.bytes.clone();

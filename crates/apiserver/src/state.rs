@@ -87,6 +87,7 @@ impl ApiServer {
     /// An API server over a store, which serves kinds by a handler.
     pub(crate) fn of(config: Config, kinds: Kinds, handler: Handler) -> Self {
         let Config { store, rules, clock, limits, authenticator, nodes, plugins, usage } = config;
+        let in_flight = InFlight::new(limits);
         let shared = Shared {
             admission: Chain::new(&plugins, &store),
             cluster: Arc::new(Cluster::new(store, rules, clock, kinds)),
@@ -95,8 +96,8 @@ impl ApiServer {
             nodes,
             usage,
             documents: Documents::default(),
-            request_bodies: RequestBodies::new(limits.bodies, limits.body),
-            in_flight: InFlight::new(limits),
+            request_bodies: RequestBodies::new(&in_flight, limits.body),
+            in_flight,
             metrics: Metrics::default(),
             tasks: Arc::new(Tasks::new()),
             supervisor: OnceLock::new(),

@@ -50,6 +50,7 @@ impl ServerLimits {
         Limits {
             reading: number(self.requests_inflight),
             writing: number(self.mutating_requests_inflight),
+            receiving: number(self.mutating_requests_inflight).saturating_mul(2),
             streams: usual.streams.min(descriptors / 16).max(2),
             ..usual
         }

@@ -384,3 +384,32 @@ async fn bodies_that_do_not_end_are_limited_by_user() {
     let body = map(100_000);
     assert!(answer(post("bob", &body, body.len()).await).await.starts_with("HTTP/1.1 201 "));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_whose_body_does_not_come_are_limited_by_user() {
+    let api = Api::start(Limits { receiving: 4, ..Limits::default() });
+    let receiving =
+        "apiserver_flowcontrol_current_executing_seats{flow_schema=\"all\",priority_level=\"request-body\"}";
+    let begin = async |name: &str| {
+        let mut stream = api.client(name).connect().await.unwrap();
+        let head = format!(
+            "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    };
+    let mut held = Vec::new();
+    for i in 1..=3 {
+        held.push(begin("alice").await);
+        api.until(receiving, i).await;
+    }
+    let mut answer = Vec::new();
+    drop(soon(begin("alice").await.read_to_end(&mut answer)).await);
+    assert!(answer.starts_with(b"HTTP/1.1 429 "), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(api.figure(&rejected("request-body", "all", "user-limit")).await, 1);
+    held.push(begin("bob").await);
+    api.until(receiving, 4).await;
+    drop(held);
+    api.until(receiving, 0).await;
+}

@@ -11,6 +11,8 @@ use crate::it::hostile::frames::Frames;
 use crate::it::wire::{Speech, soon};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// A path that every authenticated user may create objects at.
+const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const JSON: &str = "application/json";
 /// The token of a user without roles.
 const TENANT: &str = "token-of-the-tenant";
@@ -168,4 +170,45 @@ async fn idle_connections_without_credentials_do_not_lock_out_clients_with_a_tok
     assert_eq!(soon(controller.ask(Method::GET, MAPS, "", "")).await.unwrap().0, 200);
     let metrics = soon(controller.ask(Method::GET, "/metrics", "", "")).await.unwrap().1;
     assert!(metrics.as_str().unwrap().contains("plumb_apiserver_rejected_connections_total 0\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_roles_does_not_fill_the_memory_with_requests_whose_body_does_not_come() {
+    // More than one user may have.
+    const STREAMS: u32 = 250;
+    const CONNECTIONS: usize = 2;
+    const HEAD: usize = 48 << 10;
+    let target = Target::start(&[]);
+    let wire = target.cluster.wire().with_token(TENANT);
+    let before = target.memory();
+    let padding = "x".repeat(HEAD);
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut frames = Frames::open(&wire).await;
+        for i in 0..STREAMS {
+            let more = [("content-type", JSON), ("x-padding", padding.as_str())];
+            frames.large_headers(2 * i + 1, SELF_REVIEWS, &more).await;
+        }
+        connections.push(frames);
+    }
+    // Some of them are refused, though no body comes.
+    let refused = async { while !connections[CONNECTIONS - 1].next().await.unwrap().ends_response() {} };
+    soon(refused).await;
+    let grown = target.memory().saturating_sub(before);
+    assert!(grown < 64 * MIB, "{} MiB", grown / MIB);
+    let admin = target.cluster.wire().connect(Speech::Http2).await;
+    let (_, metrics) = soon(admin.ask(Method::GET, "/metrics", "", "")).await.unwrap();
+    let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"all\",\
+                    priority_level=\"request-body\",reason=\"user-limit\"} ";
+    let count = metrics.as_str().unwrap().lines().find_map(|line| line.strip_prefix(rejected));
+    assert_ne!(count.unwrap().parse(), Ok(0));
+
+    drop(connections);
+    let falls = async {
+        while target.memory().saturating_sub(before) > 16 * MIB {
+            // The allocator returns memory to the system when it is used.
+            assert_eq!(target.ask(Speech::Http2).await, 200);
+        }
+    };
+    soon(falls).await;
 }
