@@ -162,7 +162,7 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
             outcome => _ = outcome?,
         }
     }
-    show_page(call, &page, &selection)
+    show_page(call, &page, &selection).await
 }
 
 /// Deletes the object at a key. Returns the object as it is now, or was last, and whether it is removed.

@@ -32,6 +32,7 @@ pub mod defaults;
 mod delete;
 mod discard;
 mod discovery;
+mod encoders;
 pub mod error;
 mod events;
 mod exchange;

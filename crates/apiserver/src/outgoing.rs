@@ -1,6 +1,7 @@
 //! The encoding of responses: in the format that the client accepts, and compressed if it accepts gzip.
 //!
 //! Handlers respond in JSON. This module encodes objects, lists, errors and documents alike; streams are sent as they are.
+//! Large responses are encoded by the [`Encoders`].
 
 use std::io::Write as _;
 
@@ -13,6 +14,7 @@ use plumb_apischema::{Schema, protobuf};
 use serde_json::Value;
 
 use crate::body::Body;
+use crate::encoders::{Encoders, LARGE};
 use crate::error::ApiError;
 use crate::exchange::refuse;
 use crate::negotiation::Format;
@@ -38,14 +40,30 @@ impl ResponseEncoding {
         Self { format: Format::Json, gzip }
     }
 
-    /// Encodes a response.
-    pub(crate) async fn encode(self, response: Response<Body>) -> Response<Body> {
+    /// Encodes the response to a user.
+    pub(crate) async fn encode(
+        self,
+        response: Response<Body>,
+        encoders: &Encoders,
+        user: &str,
+    ) -> Response<Body> {
+        let size = response.body().whole().map_or(0, Bytes::len);
+        let translates = self.format != Format::Json && is_json(&response);
+        let is_large = if translates { size > LARGE } else { self.gzip && size > WORTH_COMPRESSING };
+        if !is_large {
+            return self.encode_here(response);
+        }
+        let encoded = encoders.run(user, move || self.encode_here(response)).await;
+        encoded.unwrap_or_else(|| refuse(&ApiError::internal("cannot encode the response")))
+    }
+
+    fn encode_here(self, response: Response<Body>) -> Response<Body> {
         let response = match self.format {
             Format::Json => response,
             format => translate(response, format),
         };
         match response.body().whole() {
-            Some(bytes) if self.gzip && bytes.len() > WORTH_COMPRESSING => compress(response).await,
+            Some(bytes) if self.gzip && bytes.len() > WORTH_COMPRESSING => compress(response),
             _ => response,
         }
     }
@@ -81,15 +99,11 @@ fn translate(response: Response<Body>, format: Format) -> Response<Body> {
     }
 }
 
-/// Compresses a response on a thread for blocking work.
-async fn compress(response: Response<Body>) -> Response<Body> {
-    let Some(bytes) = response.body().whole().cloned() else { return response };
-    let compressed = tokio::task::spawn_blocking(move || {
-        let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 6), Compression::fast());
-        encoder.write_all(&bytes)?;
-        encoder.finish()
-    });
-    let Ok(Ok(bytes)) = compressed.await else { return response };
+fn compress(response: Response<Body>) -> Response<Body> {
+    let Some(bytes) = response.body().whole() else { return response };
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 6), Compression::fast());
+    let compressed = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    let Ok(bytes) = compressed else { return response };
     let mut response = response.map(|_| Body::from(bytes));
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, StatusCode};
-use plumb_store::Revision;
+use plumb_store::{Object, Revision};
 use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::call::{Call, RequestScope};
 use crate::cluster::Cluster;
 use crate::custom::{self, Presenter, in_version, presented};
+use crate::encoders::LARGE;
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::inside::WithoutManagers;
@@ -186,9 +187,13 @@ impl View {
         Some(())
     }
 
-    fn list(&self, objects: &[&Bytes], metadata: &ListMetadata) -> Result<Bytes, ApiError> {
+    /// Whether objects of a list are copied and not decoded, which costs little.
+    fn copies_lists(&self) -> bool {
+        self.is_plain() || self.accepted.form == Form::MetadataList
+    }
+
+    fn list(&self, objects: &[Arc<Object>], size: usize, metadata: &ListMetadata) -> Result<Bytes, ApiError> {
         let metadata = metadata.to_json();
-        let size = objects.iter().map(|bytes| bytes.len()).sum();
         // Each object is defaulted and pruned right before it is copied, while it is in the CPU's cache.
         let presenter = Presenter::of(&self.scope.row);
         match self.accepted.form {
@@ -213,7 +218,7 @@ impl View {
                 }))
             }
             _ => {
-                let values = objects.iter().map(|bytes| decode(&presenter.show(bytes)));
+                let values = objects.iter().map(|object| decode(&presenter.show(&object.value)));
                 let values = values.collect::<Result<_, ApiError>>()?;
                 Ok(self.list_of(values, metadata)?.to_string().into())
             }
@@ -311,12 +316,22 @@ impl ListMetadata {
 }
 
 /// Responds with a list in the form that the client accepts.
-pub(crate) fn show_list(
+pub(crate) async fn show_list(
     call: &Call,
-    objects: &[&Bytes],
-    metadata: &ListMetadata,
+    objects: &[Arc<Object>],
+    metadata: ListMetadata,
 ) -> Result<Response<Body>, ApiError> {
-    Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?))
+    let view = View::of(call)?;
+    let size = objects.iter().map(|object| object.value.len()).sum::<usize>();
+    let list = if size <= LARGE || view.copies_lists() {
+        view.list(objects, size, &metadata)
+    } else {
+        let objects = objects.to_vec();
+        let encoders = call.server.encoders();
+        let encoded = encoders.run(call.info.user.name(), move || view.list(&objects, size, &metadata));
+        encoded.await.unwrap_or_else(|| Err(ApiError::internal("cannot encode the list")))
+    };
+    Ok(answer(StatusCode::OK, list?))
 }
 
 /// Responds with a list of objects that are not stored, in the form that the client accepts.
@@ -329,7 +344,7 @@ fn join(
     (kind, version): (&str, &str),
     metadata: &Value,
     size: usize,
-    objects: &[&Bytes],
+    objects: &[Arc<Object>],
     copy: impl Fn(&Bytes, &mut BytesMut),
 ) -> Bytes {
     let mut out = BytesMut::with_capacity(size + 256);
@@ -340,7 +355,7 @@ fn join(
         if i > 0 {
             out.put_u8(b',');
         }
-        copy(object, &mut out);
+        copy(&object.value, &mut out);
     }
     out.put_slice(b"]}");
     out.freeze()

@@ -5,7 +5,6 @@ mod converted;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_store::{Object, Page};
 
@@ -118,7 +117,7 @@ pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = ListOptions::of(&call.query)?;
     let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
     let page = page(call, &options, &selection).await?;
-    show_page(call, &page, &selection)
+    show_page(call, &page, &selection).await
 }
 
 /// Counts the memory of a list, and of the objects that are being converted, against the limit of bytes of lists.
@@ -146,13 +145,16 @@ pub(crate) async fn page(
 }
 
 /// The response with a page of objects.
-pub(crate) fn show_page(call: &Call, page: &Page, selection: &Selection) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn show_page(
+    call: &Call,
+    page: &Page,
+    selection: &Selection,
+) -> Result<Response<Body>, ApiError> {
     let metadata = ListMetadata {
         revision: page.revision,
         next: Continue::token(page),
         // Upstream does not count the remaining objects of a list with a selector.
         remaining: (page.next.is_some() && selection.is_everything()).then_some(page.remaining),
     };
-    let objects: Vec<&Bytes> = page.objects.iter().map(|object| &object.value).collect();
-    show_list(call, &objects, &metadata)
+    show_list(call, &page.objects, metadata).await
 }

@@ -28,7 +28,7 @@ use crate::serve::Interactive;
 use crate::shutdown::Shutdown;
 use crate::state::{ApiServer, Config};
 use crate::target::{Address, Query, Verb};
-use crate::user::User;
+use crate::user::{ANONYMOUS, User};
 use crate::{
     bootstrap_roles, delete, discovery, health, metrics_api, read, registry, reviews, scope, subresource,
     system_objects, version, watch, write,
@@ -40,6 +40,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// The facts of a request that its response needs, whether it succeeds or not.
 struct ResponseContext {
     encoding: ResponseEncoding,
+    /// Who gets the response, once that is known.
+    user: Option<Arc<User>>,
     series: Option<Arc<Series>>,
     /// Its permit in the limits of requests in flight, until the response is sent.
     permit: Option<Permit>,
@@ -66,8 +68,12 @@ impl ApiServer {
 
     async fn timed(&self, request: Request<Received>) -> Response<Body> {
         let began = Instant::now();
-        let mut context =
-            ResponseContext { encoding: ResponseEncoding::of(request.headers()), series: None, permit: None };
+        let mut context = ResponseContext {
+            encoding: ResponseEncoding::of(request.headers()),
+            user: None,
+            series: None,
+            permit: None,
+        };
         let (head, mut body) = request.into_parts();
         body.observe(&head);
         let response = match self.respond(head, &mut body, &mut context).await {
@@ -75,7 +81,8 @@ impl ApiServer {
             Err(error) => refuse(&error),
         };
         body.discard().await;
-        let response = context.encoding.encode(response).await;
+        let user = context.user.as_ref().map_or(ANONYMOUS, |user| user.name());
+        let response = context.encoding.encode(response, self.encoders(), user).await;
         let response = match context.permit {
             Some(permit) if response.status().is_success() => response.map(|body| body.with_permit(permit)),
             _ => response,
@@ -117,6 +124,7 @@ impl ApiServer {
         let verb = target.verb(&head.method, query.is_on("watch")?)?;
         let selectors = Selectors::of(&query, verb);
         let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
+        context.user = Some(Arc::clone(&user));
         let scope = self.scope(row.ok_or_else(ApiError::no_such_path)?)?;
         let labels = Labels::of_request(&target, &scope.row, verb, &head, &query);
         context.series = labels.map(|labels| self.metrics().series(&labels));
@@ -160,6 +168,7 @@ impl ApiServer {
         let method = head.method.as_str().to_ascii_lowercase();
         let about = About::Path(head.uri.path());
         let user = self.admit(user, &mut head.headers, &method, &about)?;
+        context.user = Some(Arc::clone(&user));
         // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
         if !matches!(&address, Address::Other(path) if health::is_health(path)) {
             let origin = Origin::of(&head, &user);

@@ -19,6 +19,7 @@ use crate::authn::Authenticator;
 use crate::body::Body;
 use crate::cluster::Cluster;
 use crate::completion::Tasks;
+use crate::encoders::Encoders;
 use crate::error::ApiError;
 use crate::in_flight::{InFlight, Limits};
 use crate::kinds::Kinds;
@@ -75,6 +76,7 @@ struct Shared {
     usage: Option<Arc<dyn UsageSource>>,
     documents: Documents,
     request_bodies: RequestBodies,
+    encoders: Encoders,
     in_flight: InFlight,
     metrics: Metrics,
     /// Tasks that complete writes after their client has disconnected.
@@ -97,6 +99,7 @@ impl ApiServer {
             usage,
             documents: Documents::default(),
             request_bodies: RequestBodies::new(&in_flight, limits.body),
+            encoders: Encoders::new(),
             in_flight,
             metrics: Metrics::default(),
             tasks: Arc::new(Tasks::new()),
@@ -178,6 +181,11 @@ impl ApiServer {
 
     pub(crate) fn request_bodies(&self) -> &RequestBodies {
         &self.shared.request_bodies
+    }
+
+    /// The threads that encode large responses.
+    pub(crate) fn encoders(&self) -> &Encoders {
+        &self.shared.encoders
     }
 
     pub(crate) fn documents(&self) -> &Documents {

@@ -346,3 +346,24 @@ async fn all_kinds_are_in_one_document_of_version_two() {
     let document = apiserver.get("/openapi/v2").await.ok();
     assert!(document["definitions"].get("com.example.v1.Thing").is_none());
 }
+
+/// A single thread serves all requests here, so that `/livez` is answered first only if that thread does not encode the list.
+#[tokio::test(flavor = "current_thread")]
+async fn a_large_list_in_any_format_does_not_delay_other_requests() {
+    let apiserver = TestApiServer::open(Rules::kep());
+    for i in 0..4 {
+        let map = json!({ "metadata": { "name": format!("m{i}") }, "data": { "k": "v: \n".repeat(50_000) } });
+        apiserver.post(MAPS, &map).await.ok();
+    }
+    for accept in ["application/yaml", "application/vnd.kubernetes.protobuf", TABLE] {
+        let mut list = std::pin::pin!(apiserver.accepting(MAPS, accept));
+        tokio::select! {
+            biased;
+            _ = &mut list => panic!("{accept}: the list was encoded on the thread that serves all requests"),
+            (status, _, _) = apiserver.accepting("/livez", "*/*") => assert_eq!(status, 200),
+        }
+        let (status, _, bytes) = list.await;
+        assert_eq!(status, 200, "{accept}");
+        assert!(!bytes.is_empty());
+    }
+}
