@@ -46,14 +46,16 @@ struct Entry {
 pub(super) struct Candidate {
     entries: Arc<Mutex<Entries>>,
     id: u64,
+    peer: Peer,
     closed: oneshot::Receiver<()>,
 }
 
 impl Candidate {
-    /// Returns when the connection is to be closed.
-    pub(super) async fn evicted(&mut self) {
+    /// Returns when the connection is to be closed, and whether its client is authenticated.
+    pub(super) async fn evicted(&mut self) -> bool {
         // Without a sender the entry was removed, which only an eviction does before this is dropped.
         drop((&mut self.closed).await);
+        self.peer.is_authenticated()
     }
 }
 
@@ -82,8 +84,8 @@ impl Candidates {
         let mut entries = self.0.lock();
         let id = entries.next;
         entries.next += 1;
-        entries.all.insert(id, Entry { peer, activity, close });
-        Candidate { entries: Arc::clone(&self.0), id, closed }
+        entries.all.insert(id, Entry { peer: peer.clone(), activity, close });
+        Candidate { entries: Arc::clone(&self.0), id, peer, closed }
     }
 
     /// Closes up to `most` connections of clients that are not authenticated, or one if all are, and returns how many.

@@ -46,7 +46,7 @@ const MAX_HEAD: u32 = 64 << 10;
 /// The bytes of one request body that an HTTP/2 client may send before the server reads them, as kube-apiserver's.
 const STREAM_WINDOW: u32 = 256 << 10;
 
-/// How long a connection may take to close when it is closed for another one.
+/// How long the connection of an authenticated client may take to close when it is closed for another one.
 const EVICTION: Duration = Duration::from_millis(100);
 
 /// The bytes of a response that HTTP/2 buffers besides its last chunk.
@@ -175,7 +175,7 @@ where
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_head)
-            .max_buf_size(MAX_HEAD as usize);
+            .max_header_size(MAX_HEAD as usize);
         let connection = http.serve_connection(io, respond).with_upgrades();
         // The timeout above closes idle connections of authenticated clients.
         drive(connection, shutdown, unknown, stalled, farewell, candidate).await
@@ -326,10 +326,12 @@ async fn drive(
         ended = connection.as_mut() => return Ok(ended?),
         () = shutdown.requested() => {}
         () = idle => {}
-        () = evicted => {
-            connection.as_mut().drain();
+        is_authenticated = evicted => {
             // Another client waits for the permit of this one.
-            drop(timeout(EVICTION, connection).await);
+            if is_authenticated {
+                connection.as_mut().drain();
+                drop(timeout(EVICTION, connection).await);
+            }
             return Err("closed for another connection: too many are open".into());
         }
         () = stalled.as_mut() => return Err(STALLED.into()),

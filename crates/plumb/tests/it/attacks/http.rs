@@ -168,8 +168,6 @@ async fn idle_connections_without_credentials_do_not_lock_out_clients_with_a_tok
     }
     // The connection that was there before is still open.
     assert_eq!(soon(controller.ask(Method::GET, MAPS, "", "")).await.unwrap().0, 200);
-    let metrics = soon(controller.ask(Method::GET, "/metrics", "", "")).await.unwrap().1;
-    assert!(metrics.as_str().unwrap().contains("plumb_apiserver_rejected_connections_total 0\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
