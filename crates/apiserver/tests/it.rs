@@ -19,6 +19,7 @@ mod it {
     mod emptiness;
     mod ephemeral;
     mod evictions;
+    mod exhaustion;
     mod expressions;
     mod field_validation;
     mod fields;

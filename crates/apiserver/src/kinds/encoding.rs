@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::{Row, whole_numbers};
 use crate::error::ApiError;
+use crate::request_body::MAX_BODY;
 
 /// The first bytes of the objects of a kind and version.
 pub(crate) fn head(row: &Row) -> String {
@@ -24,6 +25,10 @@ pub(crate) fn head(row: &Row) -> String {
 fn head_of(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{")
 }
+
+/// The largest object: the largest body, and `managedFields` of the same size. Every server-side apply under a new name adds
+/// an entry with all its fields, so that an object could grow without end by small requests; upstream's limit is etcd's.
+const MAX_OBJECT: usize = 2 * MAX_BODY;
 
 /// Encodes an object so that the store can insert its revision.
 pub(crate) fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
@@ -40,6 +45,9 @@ pub(crate) fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
 /// Encodes an object as one of a kind and version.
 pub(crate) fn encode_as(kind: &str, api_version: &str, object: &Value) -> Result<Stored, ApiError> {
     let (head, rest) = parts(kind, api_version, object)?;
+    if head.len() + rest.len() > MAX_OBJECT {
+        return Err(ApiError::body_too_large(MAX_OBJECT));
+    }
     Ok(Stored::stamped(move |revision| stamped(&head, &rest, revision)))
 }
 

@@ -249,6 +249,34 @@ async fn invalid_responses_of_webhooks_are_reported_as_by_kube_apiserver() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_never_answers_or_answers_without_end_fails_the_request_and_no_other() {
+    let endless = reviews(|review| {
+        let mut answer = works(review);
+        answer["response"]["convertedObjects"][0]["spec"]["text"] = json!("x".repeat(9 << 20));
+        answer
+    });
+    for (does, why) in [(endless, "length limit exceeded"), (Does::Hangs, "imeout")] {
+        let hangs = matches!(does, Does::Hangs);
+        let (apiserver, _hook) = opened(does).await;
+        apiserver.post(V2, &wide("stored", 1)).await.ok();
+        if hangs {
+            // The clock moves on to the timeout as soon as everything waits.
+            tokio::time::pause();
+        }
+        for (code, _, message) in [
+            apiserver.post(V1, &plug("a", "3x4")).await.rejected(),
+            apiserver.get(&format!("{V1}/stored")).await.rejected(),
+            apiserver.get(V1).await.rejected(),
+        ] {
+            assert_eq!(code, 500, "{message}");
+            assert!(message.contains(why), "{message}");
+        }
+        assert_eq!(apiserver.get(&format!("{V2}/a")).await.rejected().0, 404, "nothing is stored");
+        assert_eq!(apiserver.get(&format!("{V2}/stored")).await.ok()["spec"]["width"], 1);
+    }
+}
+
+#[tokio::test]
 async fn a_converted_object_has_the_metadata_of_the_original_but_for_labels_and_annotations() {
     let (apiserver, _hook) = opened(reviews(|review| {
         let mut answer = works(review);
