@@ -73,7 +73,7 @@ pub const NODE_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 /// Whether a user with a client certificate is the API server of the cluster, to which a node agent gives logs, exec and all
 /// pods.
 ///
-/// Both the name and the group count. Whoever has a signing request approved chooses the name; no signer of the cluster gives
+/// Both the name and the group count. The user who makes a signing request chooses the name; no signer of the cluster gives
 /// the group (`CertificateSubjectRestriction`), and the API server's own certificates always had it.
 pub fn is_node_client(user: &User) -> bool {
     user.name() == NODE_CLIENT_USER && user.groups().iter().any(|group| group == MASTERS_GROUP)

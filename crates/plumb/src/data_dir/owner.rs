@@ -72,8 +72,8 @@ enum Problem {
 
 /// Why a path is not trusted, if it is not; `None` if nothing is there.
 fn problem(path: &Path) -> io::Result<Option<Option<Problem>>> {
-    // Both the link and its target, whoever owns the directory that the target is in: that much the user chose who
-    // created the link.
+    // Both a link and its target are checked, and not the directory that the target is in: the user who created the link
+    // chose that.
     for read in [std::fs::symlink_metadata, std::fs::metadata] {
         let found: std::fs::Metadata = match read(path) {
             Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {

@@ -10,7 +10,7 @@ use crate::it::cluster::{Cluster, complaint, up};
 /// The other user.
 const OTHER: u32 = 65534;
 
-/// A stopped cluster in `folder/plumb-data`, whose keys whoever made it has.
+/// A stopped cluster in `folder/plumb-data`, whose keys the user who made it has.
 fn prepared(folder: &Path) -> PathBuf {
     let data = folder.join("plumb-data");
     assert!(Cluster::start_alone(&data).stop().success());
