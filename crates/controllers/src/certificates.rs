@@ -64,8 +64,10 @@ pub struct Config {
     pub sign: Sign,
     /// The client that approves requests for serving certificates and reads Nodes.
     pub approve_serving: Client,
-    /// The names and addresses of the API server: no node gets a certificate for them.
+    /// The names and addresses of the API server: no node gets a certificate for them, except for those in `machine`.
     pub api_server: BTreeSet<String>,
+    /// The addresses of the machine that the API server runs on, which nodes on it share.
+    pub machine: BTreeSet<IpAddr>,
     /// The current time.
     pub clock: Clock,
 }
@@ -218,7 +220,8 @@ async fn act(
         Step::Compare(node, request) => {
             let nodes: Api<Node> = Api::all(config.approve_serving.clone());
             let nodes = nodes.list(&ListParams::default()).await?.items;
-            match check_names(&request, &node, client_address(object), &nodes, &config.api_server) {
+            let came_from = client_address(object);
+            match check_names(&request, &node, came_from, &nodes, &config.api_server, &config.machine) {
                 Ok(()) => {
                     let message = "Auto approving kubelet serving certificate: the names are the node's.";
                     approve(&config.approve_serving, object, message.to_owned()).await

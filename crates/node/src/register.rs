@@ -51,7 +51,7 @@ pub struct Setup {
     pub reserved: BTreeMap<String, WireQuantity>,
     /// The maximum number of pods.
     pub max_pods: u32,
-    /// Its addresses; the agent's server listens on the first one.
+    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// The port of the agent's server.
     pub port: u16,

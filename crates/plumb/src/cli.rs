@@ -302,6 +302,10 @@ pub(crate) struct Up {
     /// 0.0.0.0 the one that this machine sends from]
     #[arg(long, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
+    /// The address of the nodes on this machine, in their status and in that of their pods. [default: that of the default
+    /// route, or 127.0.0.1 if there is none]
+    #[arg(long, value_name = "IP", value_parser = node_address)]
+    pub(crate) node_ip: Option<IpAddr>,
     /// Where to write the administrator's kubeconfig; an existing file is kept and added to, and its current context becomes
     /// this cluster.
     /// [default: DIR/kubeconfig]
@@ -381,6 +385,15 @@ pub(crate) struct Restore {
     /// The data directory to create; it must not have objects. [default: that of `plumb up`]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// An address that a node can have.
+fn node_address(text: &str) -> Result<IpAddr, &'static str> {
+    let address: IpAddr = text.parse().map_err(|_| "write an IP address, such as 192.0.2.7")?;
+    if address.is_unspecified() || address.is_multicast() {
+        return Err("a node has one address, such as 192.0.2.7");
+    }
+    Ok(address)
 }
 
 /// An address to listen on.

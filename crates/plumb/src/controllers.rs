@@ -1,5 +1,6 @@
 //! The controllers of a cluster on this machine: each is a user of its own, with the role that upstream gives it.
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -65,8 +66,12 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(signing::run(clients(signing::NAME), clock.clone()));
     let client_authorities = pki.client_authorities_pem();
     let api_server = pki.names().clone();
+    // An address that a socket can be bound to is one of this machine.
+    let own = |address: &IpAddr| UdpSocket::bind((*address, 0)).is_ok();
+    let machine = api_server.iter().filter_map(|name| name.parse().ok()).filter(own).collect();
     let certifying = certificates::Config {
         api_server,
+        machine,
         sign: Arc::new(move |request: &Request, usages: &[Usage], lifetime: SignedDuration| {
             pki.sign(request, usages, lifetime).map_err(Into::into)
         }),

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use http::Extensions;
 use kube::Client;
-use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::{Peer, User};
 use plumb_apiserver::pki::{Pki, is_node_client};
 use plumb_apiserver::serve::{self, Listener, Shutdown};
+use plumb_apiserver::{ApiServer, KubeletClient};
 use plumb_node::Agent;
 use plumb_node::shutdown::GracePeriods;
 use plumb_resize::rules::Rules;
@@ -63,6 +63,10 @@ pub(crate) struct ClusterContext<'a> {
     pub(crate) api: (String, u16),
     /// The data directory.
     pub(crate) data: &'a Path,
+    /// The address of the nodes.
+    pub(crate) address: IpAddr,
+    /// The connections of the API server to their agents.
+    pub(crate) kubelets: KubeletClient,
     /// The certificates that they present and trust.
     pub(crate) pki: &'a Pki,
     /// Receives their measurements.
@@ -80,7 +84,7 @@ pub(crate) async fn start(
     rules: &Rules,
     context: ClusterContext<'_>,
 ) -> anyhow::Result<Nodes> {
-    let ClusterContext { api, data, pki, measurements, shutdown, descriptors } = context;
+    let ClusterContext { api, data, address, kubelets, pki, measurements, shutdown, descriptors } = context;
     let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
     let mut environment = NodeEnvironment::prepare(&args.node, data)?;
     let tls = serve::tls(pki)?;
@@ -89,13 +93,16 @@ pub(crate) async fn start(
     let usual = args.node.node_name.as_deref().unwrap_or(USUAL_NAME);
     for index in 0..args.nodes {
         let name = if args.nodes == 1 { usual.to_owned() } else { format!("{usual}-{index}") };
+        // Only the API server has to reach an agent, and it is in this process: other machines do not, whatever address the
+        // node has.
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        kubelets.add_local_agent(address, listener.address());
         let listener = listener.supervised(plumb_supervise::process(), "node-server");
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
         let config = NodeConfig {
             name: name.clone(),
             index,
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            addresses: vec![address],
             port: listener.address().port(),
             client: Client::new(server.inside(user), "default"),
             api: api.clone(),

@@ -2,7 +2,7 @@
 
 pub(crate) mod kubeconfigs;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,7 +96,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock);
     let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
     let gateway = pod_gateway(&args, data)?;
-    let names = [Some(listener.address().ip()), Some(advertised.ip()), gateway.map(IpAddr::V4)];
+    let node_ip = args.node_ip.or_else(own_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let names =
+        [Some(listener.address().ip()), Some(advertised.ip()), gateway.map(IpAddr::V4), Some(node_ip)];
     let names = names.into_iter().flatten().map(|address| address.to_string());
     let pki = Arc::new(Pki::open(data.join(data_dir::PKI), names, clock.clone())?);
     let tokens = args.token_auth_file.as_deref().map(Tokens::open).transpose()?.unwrap_or_default();
@@ -110,6 +112,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let binding = Binding { dialect: args.resize_dialect, gates: args.feature_gates.clone() };
     let rules = Rules::new(binding.dialect, &binding.gates);
     let measurements = Measurements::default();
+    let kubelets = KubeletClient::new(&pki)?;
     let server = ApiServer::new(Config {
         store: store.clone(),
         rules: rules.clone(),
@@ -118,7 +121,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         authenticator: Authenticator::new(tokens, clock)
             .with_accounts(accounts)
             .with_bootstrap_tokens(store.clone()),
-        nodes: Some(KubeletClient::new(&pki)?),
+        nodes: Some(kubelets.clone()),
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
     })
@@ -183,6 +186,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         let context = nodes::ClusterContext {
             api: (advertised.ip().to_string(), advertised.port()),
             data,
+            address: node_ip,
+            kubelets,
             pki: &pki,
             measurements,
             shutdown: shutdown.clone(),
@@ -342,11 +347,15 @@ fn advertised(args: &Up, listened: IpAddr) -> IpAddr {
 
 /// The address that this machine sends from to other networks. No packet is sent.
 fn own_address() -> Option<IpAddr> {
-    // An address that is not assigned (RFC 5737).
-    let far = SocketAddr::from(([192, 0, 2, 1], 9));
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(far).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
+    // Addresses that are not assigned (RFC 5737, RFC 3849).
+    let far = [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
+    far.into_iter().find_map(|far: IpAddr| {
+        let any: IpAddr =
+            if far.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((far, 9)).ok()?;
+        socket.local_addr().ok().map(|address| address.ip())
+    })
 }
 
 /// The admission plugins. Pods need a service account only if the controllers run, which create the accounts, or if

@@ -31,6 +31,7 @@ mod it {
     mod kubectl_apply;
     mod kubectl_streams;
     mod life;
+    mod node_address;
     mod node_allocatable;
     mod node_shutdown;
     mod nodes;

@@ -1,8 +1,9 @@
 //! The client of the agents.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use parking_lot::RwLock;
 use plumb_certificates::InsecureSkipVerify;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -56,6 +58,8 @@ pub struct KubeletClient {
     unverified: Arc<ClientConfig>,
     /// For pods, which have certificates of any authority: neither side verifies the other, as upstream.
     of_pods: Arc<ClientConfig>,
+    /// Where agents of this machine listen, by the address and port in their Node. Clones share it.
+    local: Arc<RwLock<HashMap<(String, u16), SocketAddr>>>,
 }
 
 impl KubeletClient {
@@ -85,7 +89,13 @@ impl KubeletClient {
         };
         let insecure = || Arc::new(InsecureSkipVerify::new(provider.clone()));
         let (unverified, of_pods) = (config(insecure(), true)?, config(insecure(), false)?);
-        Ok(Self { verified: config(verifier, true)?, unverified, of_pods })
+        Ok(Self { verified: config(verifier, true)?, unverified, of_pods, local: Arc::default() })
+    }
+
+    /// Connects to an agent of this machine where it listens, while its Node has another address, for which its certificate is:
+    /// such an agent is reached by no other machine.
+    pub fn add_local_agent(&self, address: IpAddr, listens: SocketAddr) {
+        self.local.write().insert((address.to_string(), listens.port()), listens);
     }
 
     /// Sends a request to an agent, and returns the response once its header is there. The connection lives as long as the body
@@ -145,7 +155,11 @@ impl KubeletClient {
         verify: bool,
     ) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
         let name = ServerName::try_from(endpoint.host.clone()).map_err(io::Error::other)?;
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
+        let local = self.local.read().get(&(endpoint.host.clone(), endpoint.port)).copied();
+        let stream = match local {
+            Some(listens) => TcpStream::connect(listens).await?,
+            None => TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?,
+        };
         stream.set_nodelay(true)?;
         let config = if verify { &self.verified } else { &self.unverified };
         Ok(TokioIo::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))

@@ -46,13 +46,16 @@ pub enum ForeignName {
 /// Checks that a node's request for a serving certificate names the node alone.
 ///
 /// A loopback address is every process's of the machine, so it belongs to no node in particular: a request that comes
-/// from it gets a certificate for it, even if other nodes have the same address.
+/// from it gets a certificate for it, even if other nodes have the same address. So is an address of the API server's machine
+/// (`machine`): a request that comes from it is of a node on that machine. No node can pass for the API server with it, whose
+/// clients trust another authority.
 pub fn check_names(
     request: &Request,
     node: &str,
     came_from: Option<IpAddr>,
     nodes: &[Node],
     api_server: &BTreeSet<String>,
+    machine: &BTreeSet<IpAddr>,
 ) -> Result<(), ForeignName> {
     let name_of = |node: &Node| node.metadata.name.clone().unwrap_or_default();
     let own = nodes.iter().find(|found| name_of(found) == node).ok_or(ForeignName::NoNode)?;
@@ -79,7 +82,9 @@ pub fn check_names(
         if came_from != Some(address.to_canonical()) {
             return Err(ForeignName::Elsewhere { asked: *address, came_from });
         }
-        if !address.to_canonical().is_loopback() {
+        let canonical = address.to_canonical();
+        let is_shared = canonical.is_loopback() || machine.contains(&canonical);
+        if !is_shared {
             is_foreign(&address.to_string())?;
         }
     }

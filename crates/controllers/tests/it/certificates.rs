@@ -76,17 +76,25 @@ fn a_serving_certificate_is_for_the_address_that_the_request_came_from_and_no_on
         let object = request("system:node:n1", SERVING, names.iter().map(name).collect(), &[]);
         Request::parse(&object.spec.request.0).unwrap()
     };
-    let api_server = ["10.0.0.5", "127.0.0.1", "kubernetes", "localhost"].map(str::to_owned).into();
+    let api_server =
+        ["10.0.0.5", "10.0.0.7", "127.0.0.1", "kubernetes", "localhost"].map(str::to_owned).into();
     let nodes = [
-        node("n1", &["10.0.0.1", "10.0.0.2", "10.0.0.5", "127.0.0.1", "n1.example"], json!({})),
-        node("n2", &["10.0.0.2", "127.0.0.1"], json!({})),
+        node("n1", &["10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.0.7", "127.0.0.1", "n1.example"], json!({})),
+        node("n2", &["10.0.0.2", "10.0.0.7", "127.0.0.1"], json!({})),
     ];
+    let machine = ["10.0.0.7".parse().unwrap()].into();
     let check = |names: &[&str], from: Option<&str>| {
         let from = from.map(|address| address.parse().unwrap());
-        check_names(&asked(names), "n1", from, &nodes, &api_server)
+        check_names(&asked(names), "n1", from, &nodes, &api_server, &machine)
     };
     assert_eq!(check(&["n1", "10.0.0.1"], Some("10.0.0.1")), Ok(()));
     assert_eq!(check(&["n1", "127.0.0.1"], Some("127.0.0.1")), Ok(()), "loopback is every process's");
+    let own = check(&["n1", "10.0.0.7"], Some("10.0.0.7"));
+    assert_eq!(own, Ok(()), "so is an address of the machine of the API server");
+    let asked_for = "10.0.0.7".parse().unwrap();
+    let refused = check(&["10.0.0.7"], Some("10.0.0.9"));
+    let came_from = Some("10.0.0.9".parse().unwrap());
+    assert_eq!(refused, Err(ForeignName::Elsewhere { asked: asked_for, came_from }));
     let (listed, elsewhere) = ("10.0.0.1".parse().unwrap(), "10.0.0.9".parse().unwrap());
     let refused = [
         // The node lists the address itself, and asks from another one.
@@ -111,7 +119,7 @@ fn a_serving_certificate_is_for_the_address_that_the_request_came_from_and_no_on
     for (names, from, expected) in refused {
         assert_eq!(check(names, from), Err(expected), "{names:?} from {from:?}");
     }
-    let missing = check_names(&asked(&["n1"]), "n1", None, &nodes[1..], &api_server);
+    let missing = check_names(&asked(&["n1"]), "n1", None, &nodes[1..], &api_server, &machine);
     assert_eq!(missing, Err(ForeignName::NoNode));
 }
 
@@ -121,7 +129,7 @@ fn a_node_called_like_the_api_server_gets_no_serving_certificate() {
     let asked = Request::parse(&object.spec.request.0).unwrap();
     let nodes = [node("n1", &["10.0.0.1"], json!({}))];
     let from = Some("10.0.0.1".parse().unwrap());
-    let refused = check_names(&asked, "n1", from, &nodes, &["n1".to_owned()].into());
+    let refused = check_names(&asked, "n1", from, &nodes, &["n1".to_owned()].into(), &[].into());
     assert_eq!(refused, Err(ForeignName::ApiServer("n1".to_owned())));
 }
 
