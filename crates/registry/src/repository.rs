@@ -184,6 +184,7 @@ impl Repository {
     ) -> Result<Option<HeaderValue>, PullError> {
         let given = self.credentials.as_ref();
         if let Some(token) = given.map(|given| &given.registry_token).filter(|token| !token.is_empty()) {
+            self.transport.check_credentials(registry)?;
             return secret(what, format!("Bearer {token}")).map(Some);
         }
         for challenge in offered {
@@ -195,6 +196,7 @@ impl Repository {
                 }
                 Challenge::Basic => {
                     if let Some(given) = given.filter(|given| !given.username.is_empty()) {
+                        self.transport.check_credentials(registry)?;
                         return secret(what, basic(given)).map(Some);
                     }
                 }
@@ -220,6 +222,9 @@ impl Repository {
         self.transport.check(registry, &realm)?;
         let given = self.credentials.as_ref();
         let refresh = given.map(|given| given.identity_token.as_str()).filter(|token| !token.is_empty());
+        if given.is_some_and(|given| refresh.is_some() || !given.username.is_empty()) {
+            self.transport.check_credentials(&realm)?;
+        }
         let mut headers = HeaderMap::new();
         let (method, to, body) = if let Some(refresh) = refresh {
             query.extend([

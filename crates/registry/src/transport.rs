@@ -68,6 +68,20 @@ impl Transport {
         is_loopback(host) || self.insecure.iter().any(|insecure| insecure.eq_ignore_ascii_case(host))
     }
 
+    /// Whether credentials may be sent there: over TLS, or to a host that was named as insecure. Plain HTTP on this machine is
+    /// not enough: any process may listen there, and so may a pod with a host port.
+    pub(crate) fn check_credentials(&self, to: &Uri) -> Result<(), PullError> {
+        let host = to.authority().map_or("", |authority| authority.as_str());
+        let is_named = self.insecure.iter().any(|insecure| insecure.eq_ignore_ascii_case(host));
+        if to.scheme() == Some(&Scheme::HTTPS) || is_named {
+            return Ok(());
+        }
+        Err(PullError::unusable(
+            display(to),
+            format!("credentials are not sent over plain HTTP, unless --insecure-registry {host} is set"),
+        ))
+    }
+
     /// The scheme that a host speaks. Only one that may speak plain HTTP is asked.
     pub(crate) async fn scheme(&self, host: &str) -> Result<Scheme, PullError> {
         if !self.may_be_plain(host) {

@@ -215,8 +215,17 @@ fn real_registry_images_are_pulled_checked_and_refused_from_the_command_line() {
     let config = json!({ "auths": { closed.address.to_string(): { "auth": auth } } });
     let file = folder.path().join("auth.json");
     std::fs::write(&file, config.to_string()).unwrap();
-    let pulled =
-        plumb_image(&data, &["pull", &closed.image("test/app:1"), "--auth-file", file.to_str().unwrap()]);
+    let pulled = plumb_image(
+        &data,
+        &[
+            "pull",
+            &closed.image("test/app:1"),
+            "--auth-file",
+            file.to_str().unwrap(),
+            "--insecure-registry",
+            &closed.address.to_string(),
+        ],
+    );
     assert!(pulled.status.success(), "{}", said(&pulled));
     assert!(said(&pulled).starts_with(&format!("pulled {} with id sha256:", closed.image("test/app:1"))));
     assert!(said(&plumb_image(&data, &["ls"])).contains(&closed.image("test/app:1")));
@@ -342,7 +351,7 @@ async fn real_registry_pods_run_its_images_with_the_words_and_the_credentials_of
     open.put_image("test/app", "1", &plain, &packed);
     closed.put_image("test/private", "1", &plain, &packed);
     closed.put_image("test/account", "1", &plain, &packed);
-    let cluster = machine.start(&[]);
+    let cluster = machine.start(&["--insecure-registry", &closed.address.to_string()]);
     let (client, pods) = (cluster.client().await, pods(&cluster).await);
     let events: Api<Event> = Api::default_namespaced(client.clone());
     let said = async |pod: &str| -> Vec<(String, String)> {

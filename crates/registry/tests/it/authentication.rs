@@ -10,6 +10,12 @@ fn reference(name: &str) -> Reference {
     name.parse().unwrap()
 }
 
+/// A client that sends credentials to these hosts over plain HTTP.
+fn trusting(hosts: &[&FakeRegistry]) -> Registry {
+    let insecure = hosts.iter().map(|fake| fake.address.to_string()).collect();
+    Registry::new(RegistryConfig { insecure, ..RegistryConfig::default() })
+}
+
 /// `user:password` in base64.
 const BASIC: &str = "Basic dXNlcjpwYXNzd29yZA==";
 
@@ -35,7 +41,7 @@ async fn a_token_server_gets_the_credentials_and_the_registry_its_token() {
             )
         })
     });
-    let registry = Registry::new(RegistryConfig::default());
+    let registry = trusting(&[&fake, &tokens]);
     let image = reference(&fake.image("a/b:1"));
     let credentials = Credentials::basic("user", "password");
     let resolved = registry.resolve(&image, Some(&credentials)).await.unwrap();
@@ -69,7 +75,7 @@ async fn an_identity_token_is_exchanged_and_a_registry_token_is_sent() {
             r#"{"access_token": "t"}"#,
         ))
     });
-    let registry = Registry::new(RegistryConfig::default());
+    let registry = trusting(&[&fake, &tokens]);
     let image = reference(&fake.image("a:1"));
     let identity = Credentials { identity_token: "refresh".to_owned(), ..Credentials::default() };
     registry.resolve(&image, Some(&identity)).await.unwrap();
@@ -86,7 +92,7 @@ async fn user_and_password_are_sent_once_the_registry_asks_for_them() {
     fake.intercept(|asked| {
         (asked.header("authorization") != Some(BASIC)).then(|| challenge(r#"Basic realm="r""#))
     });
-    let registry = Registry::new(RegistryConfig::default());
+    let registry = trusting(&[&fake]);
     let image = reference(&fake.image("a:1"));
     registry.resolve(&image, Some(&Credentials::basic("user", "password"))).await.unwrap();
     for refused in [None, Some(Credentials::basic("user", "other"))] {
@@ -114,7 +120,7 @@ async fn credentials_do_not_follow_a_redirect_to_another_host() {
             _ => None,
         }
     });
-    let registry = Registry::new(RegistryConfig::default());
+    let registry = trusting(&[&fake]);
     let credentials = Credentials::basic("user", "password");
     let resolved = registry.resolve(&reference(&fake.image("a:1")), Some(&credentials)).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -167,4 +173,39 @@ async fn plain_http_is_spoken_with_this_machine_alone_unless_a_registry_is_named
     assert!(error.contains("https://registry.invalid:5000/"), "{error}");
     let error = tried(&["registry.invalid:5000"]).await;
     assert!(error.contains("http://registry.invalid:5000/"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_on_this_machine_gets_no_credentials_over_plain_http_unless_it_is_named() {
+    // A pod with a host port may listen there, as the registry or as the token server that a registry names.
+    let (fake, tokens) = (FakeRegistry::start().await, FakeRegistry::start().await);
+    fake.put_image("a", "1", &[]);
+    let image = reference(&fake.image("a:1"));
+    let credentials = [
+        Credentials::basic("user", "password"),
+        Credentials { identity_token: "refresh".to_owned(), ..Credentials::default() },
+        Credentials { registry_token: "t".to_owned(), ..Credentials::default() },
+    ];
+    let realm = format!(r#"Bearer realm="http://{}/token""#, tokens.address);
+    for given in &credentials {
+        for (challenged, client) in [
+            ("Basic", Registry::new(RegistryConfig::default())),
+            (realm.as_str(), Registry::new(RegistryConfig::default())),
+            (realm.as_str(), trusting(&[&fake])),
+        ] {
+            let challenged = challenged.to_owned();
+            fake.intercept(move |asked| {
+                asked.header("authorization").is_none().then(|| challenge(&challenged))
+            });
+            // A registry token is for the registry, which the last client trusts.
+            let _ = client.resolve(&image, Some(given)).await;
+        }
+    }
+    assert!(tokens.asked().is_empty(), "{:?}", tokens.asked().len());
+    let with_credentials: Vec<String> =
+        fake.asked().iter().filter_map(|asked| asked.header("authorization").map(str::to_owned)).collect();
+    assert_eq!(with_credentials, ["Bearer t"], "by the client that was told to");
+    // Images are pulled without credentials as ever.
+    fake.intercept(|_| None);
+    Registry::new(RegistryConfig::default()).resolve(&image, Some(&credentials[0])).await.unwrap();
 }
