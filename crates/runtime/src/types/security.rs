@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The default of the paths that a container does not see.
-pub const DEFAULT_MASKED_PATHS: [&str; 11] = [
+pub const DEFAULT_MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/interrupts",
@@ -14,6 +14,8 @@ pub const DEFAULT_MASKED_PATHS: [&str; 11] = [
     "/proc/timer_stats",
     "/proc/sched_debug",
     "/proc/scsi",
+    // The energy meters of processors, by which one process observes the secrets of another (CVE-2020-8694).
+    "/sys/devices/virtual/powercap",
     "/sys/firmware",
 ];
 

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plumb_runtime::Runtime as _;
 use plumb_runtime::types::{
-    Capabilities, ContainerConfig, LinuxResources, Mount, NamespaceMode, SeccompProfile, Security,
+    Capabilities, ContainerConfig, DEFAULT_MASKED_PATHS, LinuxResources, Mount, NamespaceMode,
+    SeccompProfile, Security,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -107,6 +108,21 @@ async fn masked_paths_are_masked_whatever_the_container_has_at_dev_null() {
     let mut config = Node::shell("c", "cat /proc/interrupts; cat /proc/timer_list; cat /greeting");
     config.mounts = vec![mount(&dev, "/dev")];
     assert_eq!(node.run("null", config).await.1, "hello\n");
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_energy_meters_of_processors_are_masked() {
+    // Not every machine has them: that they are masked shows in the list.
+    assert!(DEFAULT_MASKED_PATHS.contains(&"/sys/devices/virtual/powercap"));
+    let Some(node) = Node::new("the_energy_meters_of_processors_are_masked").await else { return };
+    let output = node
+        .output(
+            "meters",
+            "for meter in /sys/devices/virtual/powercap/?*; do test -e $meter && echo $meter; done; true",
+        )
+        .await;
+    assert_eq!(output, "");
     node.end().await;
 }
 
