@@ -18,6 +18,7 @@
 mod answer;
 mod logs;
 mod query;
+mod sessions;
 mod stats;
 mod streams;
 
@@ -34,6 +35,7 @@ use http::{Extensions, Method, Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 use plumb_metrics::Text;
 use plumb_runtime::Runtime;
+use plumb_runtime::types::{ContainerId, ContainerStatus};
 use plumb_supervise::{Supervisor, Task};
 use serde_json::json;
 use tower::Service;
@@ -41,9 +43,11 @@ use tower::Service;
 pub use answer::Body;
 
 use crate::Clock;
+use crate::cri_config::POD_UID;
 use crate::metrics::Metrics;
 use answer::{json_of, refusal, text_of};
 use query::Query;
+use sessions::Sessions;
 use stats::Stats;
 
 /// The pods of a node, with their status as the node knows it.
@@ -81,10 +85,28 @@ pub struct ServerConfig {
     pub gate: Gate,
 }
 
+/// The status of a container that the status of a pod names by its id, if it is this container of this pod according to the
+/// runtime. Whoever may patch `pods/status` could otherwise name a container of any other pod of the node, and read its log
+/// or run commands in it.
+async fn container_status(
+    config: &ServerConfig,
+    pod: &Pod,
+    name: &str,
+    id: &ContainerId,
+) -> Result<ContainerStatus, plumb_runtime::Error> {
+    let status = config.runtime.container_status(id).await?;
+    let labels = &status.container.labels;
+    if labels.get(POD_UID) == pod.metadata.uid.as_ref() && status.container.meta.name == name {
+        return Ok(status);
+    }
+    Err(plumb_runtime::Error::NotFound { what: "container", id: id.to_string() })
+}
+
 /// The server of one node. Clones share it.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
+    sessions: Arc<Sessions>,
     stats: Arc<Stats>,
     /// The supervised tasks of this process, if the node is its only component.
     tasks: Option<Supervisor>,
@@ -105,7 +127,13 @@ impl Server {
     /// The server of a node.
     pub fn new(config: ServerConfig) -> Self {
         let stats = Stats::new((config.clock)());
-        Self { config: Arc::new(config), stats: Arc::new(stats), tasks: None, others: Vec::new() }
+        Self {
+            config: Arc::new(config),
+            sessions: Arc::default(),
+            stats: Arc::new(stats),
+            tasks: None,
+            others: Vec::new(),
+        }
     }
 
     /// The same, with the long-lived tasks of this process under `/healthz` and `/metrics`.
@@ -159,6 +187,7 @@ impl Server {
             return refusal(StatusCode::FORBIDDEN, "Forbidden");
         }
         let config = &self.config;
+        let sessions = &self.sessions;
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         // Clients begin SPDY with a POST.
         let streams = matches!(parts.as_slice(), ["exec" | "attach" | "portForward", ..]);
@@ -168,11 +197,16 @@ impl Server {
         match parts.as_slice() {
             [what @ ("exec" | "attach"), namespace, pod, container] => {
                 let wanted = streams::StreamTarget { namespace, pod, container, query: &query };
-                let answer = if *what == "exec" { streams::exec } else { streams::attach };
-                answer(config, &wanted, &request).unwrap_or_else(streams::Refused::response)
+                let answer = if *what == "exec" {
+                    streams::exec(config, sessions, &wanted, &request).await
+                } else {
+                    streams::attach(config, sessions, &wanted, &request).await
+                };
+                answer.unwrap_or_else(streams::Refused::response)
             }
             ["portForward", namespace, pod] => {
-                let answer = streams::port_forward(config, (namespace, pod), &query, &request).await;
+                let answer =
+                    streams::port_forward(config, sessions, (namespace, pod), &query, &request).await;
                 answer.unwrap_or_else(streams::Refused::response)
             }
             ["containerLogs", namespace, pod, container] => {
@@ -181,7 +215,7 @@ impl Server {
                     .unwrap_or_else(|refused| refused)
             }
             ["podConnect", namespace, pod] => {
-                let answer = streams::connect(config, (namespace, pod), &query, &request).await;
+                let answer = streams::connect(config, sessions, (namespace, pod), &query, &request).await;
                 answer.unwrap_or_else(streams::Refused::response)
             }
             ["pods"] => {

@@ -15,9 +15,9 @@ use k8s_openapi::api::core::v1::PodSpec;
 use plumb_runtime::types::{ContainerChange, ContainerId, ContainerState, Event};
 use plumb_runtime::{Events, Runtime};
 
-use super::ServerConfig;
 use super::answer::{Body, refusal, stream_of};
 use super::query::Query;
+use super::{ServerConfig, container_status};
 use crate::file_changes::Changes;
 use crate::lifecycle::containers;
 use options::{Options, Refused};
@@ -47,9 +47,7 @@ pub(super) async fn answer(
     let id = which::container_id(&found, container, options.previous).map_err(|why| bad(why.to_string()))?;
     // Before its state is read, so that its exit is not missed.
     let events = options.follow.then(|| config.runtime.events());
-    let status = config
-        .runtime
-        .container_status(&id)
+    let status = container_status(config, &found, container, &id)
         .await
         .map_err(|error| bad(format!("failed to get container status {:?}: {error}", format!("{id}"))))?;
     let runs = matches!(status.container.state, ContainerState::Running | ContainerState::Created);

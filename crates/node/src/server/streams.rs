@@ -19,6 +19,8 @@ mod spdy;
 mod status;
 mod tunnel;
 
+use std::sync::Arc;
+
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
@@ -30,6 +32,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::ServerConfig;
 use super::answer::{Body, refusal};
+use super::sessions::{SessionSlot, Sessions};
 use crate::cri_config::POD_UID;
 use handshake::Handshake;
 
@@ -51,6 +54,12 @@ impl Refused {
     /// The response to such a request.
     pub(super) fn response(self) -> Response<Body> {
         refusal(self.0, &self.1)
+    }
+
+    /// The slot of one more session of a pod, or the response if there are too many.
+    fn or_slot(sessions: &Arc<Sessions>, uid: &str) -> Result<SessionSlot, Self> {
+        let slot = sessions.enter(uid);
+        slot.ok_or_else(|| Self::new(StatusCode::TOO_MANY_REQUESTS, "too many connections to containers"))
     }
 
     /// A pod that this node does not have.
@@ -84,6 +93,7 @@ type Io = TokioIo<Upgraded>;
 fn upgrade<F>(
     request: &Parts,
     handshake: &Handshake,
+    slot: SessionSlot,
     go_on: impl FnOnce(Io) -> F + Send + 'static,
 ) -> Result<Response<Body>, Refused>
 where
@@ -94,6 +104,7 @@ where
         Refused::new(StatusCode::BAD_REQUEST, "unable to upgrade: this connection cannot be upgraded")
     })?;
     tokio::spawn(async move {
+        let _slot = slot;
         match upgrade.await {
             Ok(upgraded) => go_on(TokioIo::new(upgraded)).await,
             Err(error) => tracing::debug!(%error, "a connection to a container was not upgraded"),

@@ -126,7 +126,8 @@ impl Node {
         sandbox.labels.insert("io.kubernetes.pod.uid".into(), "u".into());
         let sandbox = runtime.run_sandbox(sandbox).await.unwrap();
         let meta = ContainerMeta { name: "c".into(), attempt: 0 };
-        let config = ContainerConfig { meta, image: "i".into(), ..ContainerConfig::default() };
+        let labels = [("io.kubernetes.pod.uid".to_owned(), "u".to_owned())].into();
+        let config = ContainerConfig { meta, image: "i".into(), labels, ..ContainerConfig::default() };
         let id = runtime.create_container(&sandbox, config).await.unwrap();
         runtime.start_container(&id).await.unwrap();
         fs::create_dir(folder.path().join(id.as_str())).unwrap();
@@ -366,4 +367,29 @@ async fn a_connection_to_a_pod_goes_to_the_address_of_its_sandbox_and_never_to_l
     // The runtime of this test gives pods loopback addresses.
     assert_eq!(response.status().as_u16(), 403);
     listener.into_std().unwrap().accept().unwrap_err();
+}
+
+#[tokio::test]
+async fn a_container_id_in_the_status_of_a_pod_does_not_lead_to_a_container_of_another_pod() {
+    let node = Node::start().await;
+    node.write(1, "secret");
+    assert_eq!(node.get("/containerLogs/default/web/c").await, (200, "secret\n".to_owned()));
+    // A client with the right to patch the status of its own pod has written the id of the container of `web` into it.
+    let mut own = (*node.pods.0.lock()[0]).clone();
+    own.metadata.name = Some("own".into());
+    own.metadata.uid = Some("another".into());
+    node.pods.0.lock().push(Arc::new(own));
+    let (code, text) = node.get("/containerLogs/default/own/c").await;
+    assert_eq!(code, 400, "{text}");
+    assert!(!text.contains("secret"), "{text}");
+    for path in ["/exec/default/own/c?command=id&output=1", "/attach/default/own/c?output=1"] {
+        let request = Request::get(path)
+            .header("upgrade", "SPDY/3.1")
+            .header("connection", "Upgrade")
+            .header("x-stream-protocol-version", "v4.channel.k8s.io")
+            .body(())
+            .unwrap();
+        let response = in_time(node.server.clone().oneshot(request)).await.unwrap();
+        assert_eq!(response.status().as_u16(), 404, "{path}");
+    }
 }

@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use plumb_runtime::types::ContainerId;
 use plumb_runtime::{AttachRequest, Error, ExecRequest, Execution, Runtime, Streaming};
 
-use super::super::ServerConfig;
 use super::super::answer::Body;
 use super::super::query::Query;
+use super::super::sessions::Sessions;
+use super::super::{ServerConfig, container_status};
 use super::handshake::{Handshake, Spoken};
 use super::{Refused, channels, remote, spdy, upgrade, websocket};
 
@@ -111,8 +112,9 @@ impl Task {
 }
 
 /// Responds with a connection to a command that runs in a container; or with an error.
-pub(in super::super) fn exec(
+pub(in super::super) async fn exec(
     config: &ServerConfig,
+    sessions: &Arc<Sessions>,
     wanted: &StreamTarget<'_>,
     request: &Parts,
 ) -> Result<Response<Body>, Refused> {
@@ -123,33 +125,44 @@ pub(in super::super) fn exec(
         return Err(Refused::new(StatusCode::BAD_REQUEST, why));
     }
     let AttachRequest { stdin, stdout, stderr, tty } = streams;
-    answer(config, wanted, request, StreamRequest::Exec(ExecRequest { command, stdin, stdout, stderr, tty }))
+    let what = StreamRequest::Exec(ExecRequest { command, stdin, stdout, stderr, tty });
+    answer(config, sessions, wanted, request, what).await
 }
 
 /// Responds with a connection to the standard streams of a container; or with an error.
-pub(in super::super) fn attach(
+pub(in super::super) async fn attach(
     config: &ServerConfig,
+    sessions: &Arc<Sessions>,
     wanted: &StreamTarget<'_>,
     request: &Parts,
 ) -> Result<Response<Body>, Refused> {
-    answer(config, wanted, request, StreamRequest::Attach(streams(wanted.query)?))
+    answer(config, sessions, wanted, request, StreamRequest::Attach(streams(wanted.query)?)).await
 }
 
-fn answer(
+async fn answer(
     config: &ServerConfig,
+    sessions: &Arc<Sessions>,
     wanted: &StreamTarget<'_>,
     request: &Parts,
     what: StreamRequest,
 ) -> Result<Response<Body>, Refused> {
     let found = config.pods.find(wanted.namespace, wanted.pod).ok_or_else(Refused::no_pod)?;
-    let id = running(&found, wanted.container).ok_or_else(|| {
-        Refused::new(StatusCode::NOT_FOUND, format!("container not found ({:?})", wanted.container))
+    let no_container =
+        || Refused::new(StatusCode::NOT_FOUND, format!("container not found ({:?})", wanted.container));
+    let id = running(&found, wanted.container).ok_or_else(no_container)?;
+    container_status(config, &found, wanted.container, &id).await.map_err(|error| {
+        if error.is_not_found() {
+            no_container()
+        } else {
+            Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
     })?;
     let handshake = Handshake::read(&request.headers, SPOKEN)
         .map_err(|why| Refused::new(StatusCode::BAD_REQUEST, format!("unable to upgrade: {why}")))?;
     let task = Task { runtime: config.runtime.clone(), id, what };
+    let slot = Refused::or_slot(sessions, found.metadata.uid.as_deref().unwrap_or_default())?;
     let agreed = handshake.clone();
-    upgrade(request, &handshake, move |io| async move {
+    upgrade(request, &handshake, slot, move |io| async move {
         match agreed {
             Handshake::WebSocket { protocol, .. } => {
                 let protocol = channels::Protocol::named(&WEBSOCKET, protocol);

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::UPGRADE;
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use super::super::ServerConfig;
 use super::super::answer::Body;
 use super::super::query::Query;
+use super::super::sessions::Sessions;
 use super::handshake::{Handshake, RAW};
 use super::{Refused, ready_sandbox, upgrade};
 use crate::probe::dialed;
@@ -29,6 +31,7 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// Responds with a connection to a port of a pod; or with an error.
 pub(in super::super) async fn answer(
     config: &ServerConfig,
+    sessions: &Arc<Sessions>,
     (namespace, pod): (&str, &str),
     query: &Query,
     request: &Parts,
@@ -41,13 +44,14 @@ pub(in super::super) async fn answer(
     let port = query.get("port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
     let port = port.ok_or_else(|| bad("query parameter \"port\" is required"))?;
     let address = address(config, (namespace, pod), &found.metadata.uid.clone().unwrap_or_default()).await?;
+    let slot = Refused::or_slot(sessions, found.metadata.uid.as_deref().unwrap_or_default())?;
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "i/o timeout");
     let connected = timeout(CONNECT, TcpStream::connect((address, port))).await.map_err(late).flatten();
     let mut stream = connected
         .map_err(|error| Refused::new(StatusCode::BAD_GATEWAY, dialed(&address.to_string(), port, &error)))?;
     // Clients wait for answers to the little that they send.
     let _ = stream.set_nodelay(true);
-    upgrade(request, &Handshake::Raw, move |mut io| async move {
+    upgrade(request, &Handshake::Raw, slot, move |mut io| async move {
         if let Err(error) = tokio::io::copy_bidirectional(&mut io, &mut stream).await {
             tracing::debug!(%error, "a connection to a pod ended with an error");
         }

@@ -25,6 +25,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::super::ServerConfig;
 use super::super::answer::Body;
 use super::super::query::Query;
+use super::super::sessions::{SessionSlot, Sessions};
 use super::handshake::{Handshake, Spoken};
 use super::spdy::STREAM_TYPE;
 use super::tunnel::Tunnel;
@@ -51,6 +52,7 @@ const READ_AHEAD: usize = 16;
 /// Responds with connections to the ports of a pod; or with an error.
 pub(in super::super) async fn answer(
     config: &ServerConfig,
+    sessions: &Arc<Sessions>,
     (namespace, pod): (&str, &str),
     query: &Query,
     request: &Parts,
@@ -60,13 +62,20 @@ pub(in super::super) async fn answer(
     let handshake = Handshake::read(&request.headers, SPOKEN)
         .map_err(|why| Refused::new(StatusCode::BAD_REQUEST, format!("unable to upgrade: {why}")))?;
     let sandbox = ready_sandbox(config, (namespace, pod), &uid).await?;
-    let pod = Pod { runtime: config.runtime.clone(), sandbox: sandbox.id, name: pod.to_owned(), uid };
+    let slot = Refused::or_slot(sessions, &uid)?;
+    let pod = Pod {
+        runtime: config.runtime.clone(),
+        sessions: sessions.clone(),
+        sandbox: sandbox.id,
+        name: pod.to_owned(),
+        uid,
+    };
     let agreed = handshake.clone();
     let ports = match handshake {
         Handshake::WebSocket { protocol, .. } if protocol != TUNNEL => ports(query)?,
         _ => Vec::new(),
     };
-    upgrade(request, &handshake, move |io| async move {
+    upgrade(request, &handshake, slot, move |io| async move {
         match agreed {
             // It is never agreed on.
             Handshake::Raw => {}
@@ -98,6 +107,7 @@ fn ports(query: &Query) -> Result<Vec<u16>, Refused> {
 /// A pod whose ports are connected to.
 struct Pod {
     runtime: Arc<dyn Runtime>,
+    sessions: Arc<Sessions>,
     sandbox: SandboxId,
     name: String,
     uid: String,
@@ -121,18 +131,19 @@ struct HalfOpen {
 }
 
 impl Pod {
-    async fn connect(&self, port: u16) -> Result<Connection, ForwardError> {
+    /// A connection to a port, with the slot that it is counted by.
+    async fn connect(&self, port: u16) -> Result<(Connection, SessionSlot), ForwardError> {
+        let failed =
+            |error: Error| ForwardError { port, name: self.name.clone(), uid: self.uid.clone(), error };
+        let slot = self.sessions.enter(&self.uid);
+        let slot =
+            slot.ok_or_else(|| failed(Error::FailedPrecondition("too many connections".to_owned())))?;
         let connected = match self.runtime.port_forward(&self.sandbox, port).await {
             Ok(Streaming::Streams(connection)) => Ok(connection),
             Ok(Streaming::Url(url)) => remote::connection(&url, port).await,
             Err(error) => Err(error),
         };
-        connected.map_err(|error| ForwardError {
-            port,
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            error,
-        })
+        connected.map(|connection| (connection, slot)).map_err(failed)
     }
 
     /// Serves a client until it disconnects.
@@ -190,7 +201,7 @@ impl Pod {
     /// Forwards one connection to its end.
     async fn forward(&self, port: u16, mut data: Stream, mut error: Stream) {
         match self.connect(port).await {
-            Ok(mut connection) => {
+            Ok((mut connection, _slot)) => {
                 if let Err(why) = tokio::io::copy_bidirectional(&mut data, &mut connection).await
                     && why.kind() != io::ErrorKind::BrokenPipe
                 {
@@ -274,8 +285,8 @@ impl Pod {
                 return;
             }
         }
-        let connection = match self.connect(port).await {
-            Ok(connection) => connection,
+        let (connection, _slot) = match self.connect(port).await {
+            Ok(connected) => connected,
             Err(why) => return drop(to_client.send((channel + 1, why.to_string().into())).await),
         };
         let (mut from, mut to) = tokio::io::split(connection);
