@@ -19,8 +19,10 @@ use tokio::task::JoinSet;
 
 /// Connections that one pod may have at a time: more than any client of Kubernetes opens.
 const MAX_PER_POD: usize = 64;
-/// Connections at a time in all.
-const MAX_CONNECTIONS: usize = 4096;
+/// Connections that a pod may have whatever others do. Pods are bounded by the node's `--max-pods`.
+const RESERVED_PER_POD: usize = 8;
+/// Connections at a time that all pods together may have beyond the reserved ones.
+const MAX_SHARED: usize = 3072;
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: u32 = 256;
 /// How long a failing accept (too many open files) waits for the next attempt.
@@ -101,22 +103,28 @@ async fn forward(mut pod: TcpStream, upstream: &(String, u16)) -> io::Result<()>
     Ok(())
 }
 
-/// The connections that are open, by pod.
+/// The connections that are open.
 #[derive(Debug, Default)]
-struct Open(Mutex<HashMap<IpAddr, usize>>);
+struct Open(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    by_pod: HashMap<IpAddr, usize>,
+    /// Those of all pods beyond what is reserved for each.
+    shared: usize,
+}
 
 impl Open {
-    /// A slot for one more connection of a pod, unless it or all pods together have too many.
+    /// A slot for one more connection of a pod: a reserved one, or one that all pods share.
     fn enter(self: &Arc<Self>, pod: IpAddr) -> Option<ConnectionSlot> {
-        let mut open = self.0.lock();
-        if open.values().sum::<usize>() >= MAX_CONNECTIONS {
+        let mut counts = self.0.lock();
+        let own = counts.by_pod.get(&pod).copied().unwrap_or_default();
+        let is_shared = own >= RESERVED_PER_POD;
+        if own >= MAX_PER_POD || (is_shared && counts.shared >= MAX_SHARED) {
             return None;
         }
-        let own = open.entry(pod).or_default();
-        if *own >= MAX_PER_POD {
-            return None;
-        }
-        *own += 1;
+        counts.by_pod.insert(pod, own + 1);
+        counts.shared += usize::from(is_shared);
         Some(ConnectionSlot { open: self.clone(), pod })
     }
 }
@@ -129,13 +137,14 @@ struct ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut open = self.open.0.lock();
-        if let Some(own) = open.get_mut(&self.pod) {
-            *own -= 1;
-            if *own == 0 {
-                open.remove(&self.pod);
-            }
+        let mut counts = self.open.0.lock();
+        let own = counts.by_pod.get(&self.pod).copied().unwrap_or_default().saturating_sub(1);
+        if own == 0 {
+            counts.by_pod.remove(&self.pod);
+        } else {
+            counts.by_pod.insert(self.pod, own);
         }
+        counts.shared -= usize::from(own >= RESERVED_PER_POD);
     }
 }
 
@@ -153,6 +162,23 @@ mod tests {
         places.pop();
         assert!(open.enter(greedy).is_some());
         drop(places);
-        assert!(open.0.lock().is_empty());
+        assert!(open.0.lock().by_pod.is_empty());
+        assert_eq!(open.0.lock().shared, 0);
+    }
+
+    #[test]
+    fn all_other_pods_together_leave_a_pod_its_reserved_connections() {
+        let open = Arc::new(Open::default());
+        let pod = |number: u16| IpAddr::from([10, 64, number.to_be_bytes()[0], number.to_be_bytes()[1]]);
+        let mut slots = Vec::new();
+        for number in 2..250 {
+            slots.extend(std::iter::from_fn(|| open.enter(pod(number))));
+        }
+        let late = pod(250);
+        let own: Vec<_> = std::iter::from_fn(|| open.enter(late)).collect();
+        assert_eq!(own.len(), RESERVED_PER_POD);
+        drop(slots);
+        let own_later: Vec<_> = std::iter::from_fn(|| open.enter(late)).collect();
+        assert_eq!(own.len() + own_later.len(), MAX_PER_POD);
     }
 }

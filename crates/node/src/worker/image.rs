@@ -56,9 +56,9 @@ impl Worker {
         }
         if image.is_some() {
             if !self.was_pulled(name) {
-                let message = format!(
-                    "Container image {name:?} already present on machine and can be accessed by the pod"
-                );
+                // The kubelet of 1.35 adds "and can be accessed by the pod", because it checks the pull secrets of the pod
+                // against those that the image was pulled with (KEP-2535). No such check is made here.
+                let message = format!("Container image {name:?} already present on machine");
                 self.node.events.container(&self.pod, &container.name, Kind::Normal, "Pulled", message);
             }
             // The next start pulls an image again whose policy is `Always`.
