@@ -132,7 +132,14 @@ fn settle(state: &mut cloneset::State, context: &cloneset::Context<'_>) -> clone
 fn reconcile_of_a_cloneset(replicas: usize) {
     let (rules, now) = (Rules::v1_36(), "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
     let failures = Failures::default();
-    let context = cloneset::Context { now, seed: 1, rules: &rules, vertical: true, failures: &failures };
+    let context = cloneset::Context {
+        now,
+        seed: 1,
+        rules: &rules,
+        vertical: true,
+        failures: &failures,
+        verdict: Some(&cloneset::Verdict::Admitted),
+    };
     let mut state = cloneset::State {
         set: cloneset(replicas, "100m"),
         pods: Vec::new(),

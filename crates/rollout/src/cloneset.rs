@@ -10,6 +10,7 @@
 pub mod action;
 pub mod counts;
 pub mod decide;
+mod dry_run;
 mod hooks;
 pub mod in_place;
 pub mod instances;
@@ -30,6 +31,7 @@ pub mod view;
 
 pub use action::{Action, Decision, Note, Purpose};
 pub use decide::{Context, Failures, PodFailure, State, decide};
+pub use dry_run::Verdict;
 pub use record::ROLLOUT_ANNOTATION;
 pub use run::NAME;
 pub(crate) use run::run;

@@ -1,5 +1,7 @@
 //! Commands of users for a rollout: pause, resume, undo. `plumb rollout` calls these.
 
+mod cloneset;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -20,6 +22,8 @@ use crate::webhook;
 use crate::workloads::{
     IN_PLACE_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, recording, template_patch,
 };
+
+pub use cloneset::cloneset_command;
 
 /// The manager of the fields that commands write.
 const FIELD_MANAGER: &str = "plumb-cli";
@@ -107,12 +111,21 @@ fn change(kind: WorkloadKind, command: Command, workload: &ObjectMeta) -> Result
             restores = true;
         }
         // An edit like any other, which is held as a rollout of its own.
-        (Command::Undo, false) if record.rollout.outcome == Some(RolloutOutcome::Complete) => {
+        (Command::Undo, false) if is_undone_by_edit(&record) => {
             return Ok(Change { record, records: false, restores: true });
         }
         (Command::Undo, false) => return Err(CommandError::NothingToUndo),
     }
     Ok(Change { record, records: true, restores })
+}
+
+/// Whether the template of a rollout that has ended can be undone: pods follow it, or were all resized back while it stayed.
+fn is_undone_by_edit(record: &WorkloadRecord) -> bool {
+    match record.rollout.outcome {
+        Some(RolloutOutcome::Complete) => true,
+        Some(RolloutOutcome::RolledBack) => record.rollout.heading == Heading::Forward,
+        _ => false,
+    }
 }
 
 /// The patch of a workload that makes a change.

@@ -121,6 +121,8 @@ pub struct Decision {
     pub notes: Vec<Note>,
     /// Why nodes have not updated pods in place, by uid.
     pub stuck: BTreeMap<String, String>,
+    /// Whether pods are to be updated, once it is known whether the API server would admit a pod of the template.
+    pub unchecked: bool,
     /// When to decide again, even without a change.
     pub due: Option<Timestamp>,
 }

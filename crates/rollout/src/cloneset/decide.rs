@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::action::{Action, Decision};
 use super::counts::Counts;
+use super::dry_run::Verdict;
 use super::in_place::Update;
 use super::instances;
 use super::revisions::{Missing, Revisions, hash, of_pod};
@@ -63,6 +64,8 @@ pub struct Context<'a> {
     pub vertical: bool,
     /// The writes that failed.
     pub failures: &'a Failures,
+    /// Whether the API server would admit a pod of the template; none if that is not known yet.
+    pub verdict: Option<&'a Verdict>,
 }
 
 /// The writes for a set that failed and were not repeated with success.
@@ -114,7 +117,8 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
         }
     };
     let scope = scope(state, context, template, revisions);
-    let kind = |view: &PodView| (!view.is_updated).then(|| scope.kind(view));
+    let is_behind = |view: &PodView| !view.is_updated && !scope.is_rolled_back(view);
+    let kind = |view: &PodView| is_behind(view).then(|| scope.kind(view));
     let kinds: Vec<Option<Kind>> = scope.views.iter().map(kind).collect();
     let disruptive = scope
         .views
@@ -134,6 +138,7 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
         clean_up(&scope, &mut decision);
     }
     let (status, due) = scope.status(&updated);
+    decision.say(status::phase_changed(set.status.as_ref(), &status));
     decision.status = Some(status).filter(|status| set.status.as_ref() != Some(status));
     decision.wake_at(due);
     let active = scope.views.iter().map(|view| &view.pod);

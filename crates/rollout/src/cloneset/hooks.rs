@@ -23,6 +23,8 @@ pub(super) struct PodHooks<'a> {
     pub(super) lifecycle: &'a Lifecycle,
     /// The fields that are written with the intent.
     pub(super) begin: Option<Value>,
+    /// The fields that are written once the pod was resized back.
+    pub(super) back: Option<Value>,
     pub(super) now: Timestamp,
 }
 
@@ -49,6 +51,10 @@ impl Hooks for PodHooks<'_> {
 
     fn on_done(&self, pod: &Pod) -> Option<Value> {
         Some(json!({ "metadata": after_update(self.lifecycle, pod).patch(self.now) }))
+    }
+
+    fn on_back(&self, _: &Pod, _: &PodRecord) -> Option<Value> {
+        self.back.clone()
     }
 
     fn ready_since(&self, pod: &Pod) -> Option<Timestamp> {

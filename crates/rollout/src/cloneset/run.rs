@@ -23,12 +23,14 @@ use plumb_controller::{
 
 use super::action::{Action, Note};
 use super::decide::{Context, Failures, State, decide};
+use super::dry_run::{DryRuns, Verdict};
 use super::openkruise::{OpenKruise, Sign};
 use super::perform::{PerformError, Performed, Performer};
 use crate::api::RolloutPolicy;
-use crate::api::cloneset::{CloneSet, GROUP};
+use crate::api::cloneset::{CloneSet, GROUP, validate};
 use crate::engine::{self, Selected};
 use crate::quotas::Quotas;
+use crate::request::RequestError;
 use crate::run::Config;
 use crate::vpas::Vpas;
 
@@ -71,6 +73,7 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
         queue: queue.clone(),
         recorder: recorder.clone(),
         failures: Mutex::default(),
+        dry_runs: DryRuns::default(),
         stopped_by: Mutex::default(),
         vpas: vpas.clone(),
         quotas: Quotas::default(),
@@ -158,6 +161,8 @@ enum ReconcileError {
     Conflict,
     #[error("cannot adopt or release a pod")]
     Claim(#[source] kube::Error),
+    #[error(transparent)]
+    DryRun(#[from] RequestError),
 }
 
 struct CloneSets {
@@ -170,6 +175,8 @@ struct CloneSets {
     recorder: EventRecorder,
     /// The writes that failed, by set.
     failures: Mutex<HashMap<ObjectRef, Failures>>,
+    /// Whether the API server would admit pods of the templates.
+    dry_runs: DryRuns,
     /// Why the controller is inactive, as it was logged last.
     stopped_by: Mutex<Option<Sign>>,
 }
@@ -305,6 +312,7 @@ impl Reconciler for CloneSets {
         }
         let Some(set) = self.informers.sets.get(key) else {
             self.set_failures(key, Failures::default());
+            self.dry_runs.forget(key);
             return Ok(Requeue::AwaitChange);
         };
         let claimed = self.claim(&set, &self.informers.pods).await?;
@@ -314,18 +322,39 @@ impl Reconciler for CloneSets {
         let now = self.config.clock.now();
         let mut state = self.gather(&set);
         let before = self.failures(key);
-        let context = Context {
+        let known = self.dry_runs.known(key, &set, now);
+        let mut context = Context {
             now,
             seed: (self.config.random)().to_bits(),
             rules: &self.config.rules,
             vertical: self.config.enabled,
             failures: &before,
+            verdict: known.as_ref().map(|(verdict, _)| verdict),
         };
         let mut decision = decide(&state, &context);
         if decision.actions.iter().any(|action| matches!(action, Action::CreateRevision(_))) {
             // Its name must be free.
             state.taken = self.revision_names(&set);
             decision = decide(&state, &context);
+        }
+        let checked = match validate(&set) {
+            Ok(template) if decision.unchecked => {
+                let checked = self.dry_runs.check(&self.config.write, key, &set, &template, now).await?;
+                if let (Verdict::Refused(message), _) = &checked {
+                    let message = format!("the API server would refuse a pod of the template: {message}");
+                    self.emit(&set, Note { warning: true, reason: "InvalidTemplate", message }, now);
+                }
+                Some(checked)
+            }
+            _ => None,
+        };
+        if let Some((verdict, _)) = &checked {
+            context.verdict = Some(verdict);
+            decision = decide(&state, &context);
+        }
+        if let Some((_, until)) = checked.as_ref().or(known.as_ref()) {
+            // A refusal may end without a change of the set or its pods.
+            decision.wake_at(*until);
         }
         for note in decision.notes {
             self.emit(&set, note, now);

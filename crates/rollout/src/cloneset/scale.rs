@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::action::{Action, Decision, Note};
 use super::counts::Counts;
+use super::dry_run::Verdict;
 use super::instances::{self, Ids};
 use super::lifecycle::{self, State as Stage};
 use super::order;
@@ -107,9 +108,13 @@ impl Scale<'_> {
         let current = plumb_controller::revision::template(&self.scope.revisions.current);
         let names = self.scope.state.claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
         let existing: BTreeSet<&str> = names.collect();
+        // A pod of the template would not be created.
+        let is_refused = matches!(self.scope.context.verdict, Some(Verdict::Refused(_)));
         for number in 0..create_limit {
             let (template, revision) = match &current {
-                Some(current) if number < create_current => (current, self.scope.revisions.current_name()),
+                Some(current) if number < create_current || is_refused => {
+                    (current, self.scope.revisions.current_name())
+                }
                 _ => (update, self.scope.revisions.update_name()),
             };
             let id = ids.take();

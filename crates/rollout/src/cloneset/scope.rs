@@ -11,10 +11,11 @@ use serde_json::Value;
 use super::decide::{Context, State};
 use super::hooks::PodHooks;
 use super::in_place::{InPlace, Update, UpdateState};
+use super::lifecycle::{self, seconds};
 use super::revisions::{self, Revisions};
 use super::view::PodView;
 use crate::api::cloneset::{PodUpdatePolicy, Settings};
-use crate::engine::{Change, Desired, Vertical, compare_desired};
+use crate::engine::{Change, Desired, Direction, Vertical, compare_desired};
 
 /// All that the decisions about one set share.
 pub(super) struct Scope<'a> {
@@ -125,6 +126,7 @@ impl Scope<'_> {
             rules: self.context.rules,
             lifecycle: &self.settings.lifecycle,
             begin,
+            back: None,
             now: self.context.now,
         }
     }
@@ -152,8 +154,37 @@ impl Scope<'_> {
             rules: self.context.rules,
             lifecycle: &self.settings.lifecycle,
             begin: None,
+            back: self.patch_back(view),
             now: self.context.now,
         }
+    }
+
+    /// Whether a pod was resized back from the update revision, because it failed: it is not updated again.
+    pub(super) fn is_rolled_back(&self, view: &PodView) -> bool {
+        view.record.as_ref().is_some_and(|record| {
+            record.direction == Direction::Back
+                && record.finished_at.is_some()
+                && revisions::is_same(&record.revision, self.revisions.update_name())
+        })
+    }
+
+    /// The strategic merge patch by which a pod that was resized back has its former revision again, with the labels and annotations
+    /// of it. None if its update has changed an image: then it is of neither revision.
+    fn patch_back(&self, view: &PodView) -> Option<Value> {
+        let record = view.record.as_ref().filter(|record| record.direction == Direction::Back)?;
+        let all = &self.revisions.all;
+        let base = all.iter().find(|one| revisions::is_same(revision::name(one), &record.base))?;
+        let (from, to) = (self.revisions.template_of(&view.pod)?, revision::template(base)?);
+        let Update::InPlace(back) = Update::between(&from, &to, self.context.rules, true) else {
+            return None;
+        };
+        if !back.images.is_empty() {
+            return None;
+        }
+        let (name, now) = (revision::name(base).to_owned(), self.context.now);
+        let state = UpdateState { revision: name, update_timestamp: seconds(now), ..UpdateState::default() };
+        let stage = lifecycle::after_update(&self.settings.lifecycle, &view.pod);
+        Some(back.patch(&state, stage.patch(now)))
     }
 
     /// The template of the current revision.

@@ -5,10 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_controller::adoption;
 use plumb_controller::clock::whole_seconds;
 
+use super::action::Note;
 use super::scope::{Scope, is_under_way};
 use super::update::Updated;
 use super::view::PodView;
 use crate::api::cloneset::{CloneSet, CloneSetCondition, CloneSetStatus};
+use crate::engine::{Phase, RolloutStatus};
+use crate::workloads::CONDITION;
 
 /// The condition that pods or claims could not be created or deleted.
 pub const FAILED_SCALE: &str = "FailedScale";
@@ -53,6 +56,7 @@ impl Scope<'_> {
             update_revision: Some(update),
             collision_count: Some(before.collision_count.unwrap_or(0)),
             conditions: before.conditions.clone(),
+            in_place_rollout: self.in_place_rollout(updated, &before),
             label_selector: adoption::selector(Some(&set.spec.selector)).map(|selector| selector.to_string()),
         };
         let failures = &self.context.failures;
@@ -60,19 +64,42 @@ impl Scope<'_> {
         set_failure(&mut status, FAILED_SCALE, scale, self.context.now);
         set_failure(&mut status, FAILED_UPDATE, self.failed_update(updated), self.context.now);
         let due = self.set_progress(&mut status, &before);
+        match status.in_place_rollout.clone() {
+            Some(rollout) => set_rollout(&mut status, &rollout, self.context.now),
+            None => status.conditions.retain(|condition| condition.type_ != CONDITION),
+        }
         (status, due)
+    }
+
+    /// The state of the rollout of other resources: as before while nothing is decided about it, because pods are created or
+    /// deleted.
+    fn in_place_rollout(&self, updated: &Updated, before: &CloneSetStatus) -> Option<RolloutStatus> {
+        match &updated.resizes {
+            Some(rollout) if updated.reports => Some(rollout.clone()),
+            Some(_) => None,
+            None => {
+                let is_current = |one: &&RolloutStatus| one.revision == self.revisions.update_name();
+                before.in_place_rollout.as_ref().filter(is_current).cloned()
+            }
+        }
     }
 
     /// Why pods do not follow, in one word and in a sentence.
     fn failed_update(&self, updated: &Updated) -> Option<(&'static str, String)> {
+        if let Some(message) = &updated.refused {
+            let message = format!("the API server would refuse a pod of the template: {message}");
+            return Some(("InvalidTemplate", message));
+        }
         let failures = self.context.failures.pods.values().map(|failure| failure.message.clone());
         let all: Vec<String> = updated.stuck.iter().cloned().chain(failures).collect();
         let resizes = updated.resizes.as_ref();
         let phase = resizes.map(|status| status.phase);
+        let rolled_back = resizes.map_or(0, |status| status.pods.rolled_back);
         let reason = match phase {
             Some(crate::engine::Phase::RollbackFailed) => "RollbackFailed",
             Some(crate::engine::Phase::RolledBack) => "RolledBack",
             _ if !all.is_empty() => "PodsStuck",
+            _ if rolled_back > 0 => "RolledBack",
             _ => return None,
         };
         let why = resizes.map(|status| status.message.clone()).filter(|message| !message.is_empty());
@@ -136,6 +163,45 @@ impl Scope<'_> {
         }
         Some(deadline)
     }
+}
+
+/// The condition about the rollout of other resources.
+fn set_rollout(status: &mut CloneSetStatus, rollout: &RolloutStatus, now: Timestamp) {
+    let is = if is_under_way_in(rollout.phase) { "True" } else { "False" };
+    let counts = rollout.pods;
+    let mut parts =
+        vec![format!("{} of {} pods have the resources of the template", counts.done, counts.total)];
+    parts.extend(Some(rollout.message.clone()).filter(|message| !message.is_empty()));
+    let pods = rollout.stuck.iter().chain(&rollout.waiting).take(NAMED);
+    parts.extend(pods.map(|one| format!("{}: {}: {}", one.pod, one.reason, one.message)));
+    set(status, CONDITION, is, rollout.phase.name(), parts.join("; "), now);
+}
+
+/// Whether pods may still be resized.
+const fn is_under_way_in(phase: Phase) -> bool {
+    !phase.is_outcome() && !matches!(phase, Phase::Recreating)
+}
+
+/// The event about a rollout of other resources that is in another phase than before.
+pub(super) fn phase_changed(before: Option<&CloneSetStatus>, after: &CloneSetStatus) -> Option<Note> {
+    let rollout = after.in_place_rollout.as_ref()?;
+    let known = before.and_then(|before| before.in_place_rollout.as_ref());
+    if known.is_some_and(|known| known.phase == rollout.phase && known.revision == rollout.revision) {
+        return None;
+    }
+    let (warning, reason) = match rollout.phase {
+        Phase::Progressing => (false, "InPlaceRolloutProgressing"),
+        Phase::Paused => (false, "InPlaceRolloutPaused"),
+        Phase::Partitioned => (false, "InPlaceRolloutPartitioned"),
+        Phase::Complete => (false, "InPlaceRolloutComplete"),
+        Phase::Held => (true, "InPlaceRolloutHeld"),
+        Phase::RollingBack => (true, "InPlaceRollbackStarted"),
+        Phase::RolledBack => (true, "InPlaceRolledBack"),
+        Phase::RollbackFailed => (true, "RollbackFailed"),
+        Phase::Recreating => (true, "InPlaceRolloutReleased"),
+    };
+    let message = after.condition(CONDITION).and_then(|condition| condition.message.clone());
+    Some(Note { warning, reason, message: message.unwrap_or_default() })
 }
 
 /// The status of an invalid set: the errors.

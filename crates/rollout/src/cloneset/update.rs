@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::action::{Action, Decision, Note, Purpose};
 use super::counts::Counts;
+use super::dry_run::Verdict;
 use super::hooks::PodHooks;
 use super::in_place::{InPlace, NewCondition, condition_patch, has_gate, unready_since};
 use super::lifecycle::{self, State as Stage};
@@ -45,8 +46,12 @@ fn not_in_place(reasons: &[String]) -> Option<Note> {
 pub(super) struct Updated {
     /// The pods that are unready before their update, by uid.
     pub(super) preparing: BTreeSet<String>,
+    /// Why the API server would refuse a pod of the template.
+    pub(super) refused: Option<String>,
     /// Why pods do not follow.
     pub(super) stuck: Vec<String>,
+    /// Whether the state of the resizes is that of a rollout that is recorded.
+    pub(super) reports: bool,
     /// The reported state of the resizes.
     pub(super) resizes: Option<engine::RolloutStatus>,
 }
@@ -79,6 +84,22 @@ impl Scope<'_> {
         decision: &mut Decision,
     ) -> Updated {
         let mut updated = Updated::default();
+        let is_behind =
+            self.views.iter().zip(&kinds).any(|(view, kind)| is_candidate(view) && kind.is_some());
+        let mut kinds = kinds;
+        match self.context.verdict {
+            _ if !is_behind => {}
+            Some(Verdict::Admitted | Verdict::OverQuota(_)) => {}
+            // No pod is updated to a template that the API server refuses. Updates that are under way go on.
+            Some(Verdict::Refused(message)) => {
+                updated.refused = Some(message.clone());
+                kinds.fill(None);
+            }
+            None => {
+                decision.unchecked = true;
+                kinds.fill(None);
+            }
+        }
         let mut candidates = Vec::new();
         for (view, kind) in self.views.iter().zip(kinds).filter(|(view, _)| is_candidate(view)) {
             let Some(kind) = kind else { continue };
@@ -140,6 +161,9 @@ impl Scope<'_> {
             if left <= 0 {
                 break;
             }
+            if matches!(kind, Kind::Recreate(_)) && !self.may_recreate(disturbed) {
+                continue;
+            }
             if self.is_disruptive(view, kind) {
                 // A lack of pods must not stop the update of a pod that does not serve anyway (OpenKruise's issue 2385).
                 let limit = if view.is_available { budget } else { budget.max(1) };
@@ -165,6 +189,14 @@ impl Scope<'_> {
             decision.actions.extend(action);
         }
         disturbed
+    }
+
+    /// Whether another pod may be deleted for an update. While pods cannot be created, its replacement could not be either; and where
+    /// a quota refuses a further pod, one after the other shows whether it admits the replacements.
+    fn may_recreate(&self, disturbed: usize) -> bool {
+        let is_missing = || i32::try_from(self.views.len()).is_ok_and(|there| there < self.settings.replicas);
+        let is_doubtful = matches!(self.context.verdict, Some(Verdict::OverQuota(_)));
+        self.context.failures.scale.is_none() && !(is_doubtful && (disturbed > 0 || is_missing()))
     }
 
     /// Begins an in-place update, as soon as no hook holds the pod and its grace period is over.
@@ -235,7 +267,13 @@ impl Scope<'_> {
         if candidates.is_empty() && stored.is_none() && !self.views.iter().any(|view| under_way(&view)) {
             return;
         }
-        let record = self.rollout_record(stored.as_ref());
+        let mut record = self.rollout_record(stored.as_ref());
+        // Commands of users are about the record, so it is written with the first resize.
+        let is_stored = stored.as_ref() == Some(&record);
+        if !candidates.is_empty() && !is_stored {
+            decision.actions.push(Action::PatchSet(record::patch(&self.state.set, &record)));
+        }
+        record.paused |= self.settings.paused;
         let policy = &self.state.policy;
         let mut pods = Pods::default();
         // The fields that are written with an intent do not matter before a pod is chosen.
@@ -248,14 +286,19 @@ impl Scope<'_> {
             of_engine.restarts |= self.is_drained(view);
             pods.set(view.name(), of_engine);
         }
-        for view in self.views.iter().filter(|view| view.is_updated && !view.is_specified_delete) {
+        let follows = |view: &&PodView| view.is_updated || self.is_rolled_back(view);
+        for view in self.views.iter().filter(|view| follows(view) && !view.is_specified_delete) {
             let of_engine = if is_under_way(view) {
                 let hooks = self.hooks_under_way(view);
                 engine::PodView::of(&view.pod, &hooks, &policy.pod, 0, self.context.now)
             } else {
                 settled(view)
             };
-            pods.set(view.name(), engine::PodView { available: view.is_available, ..of_engine });
+            // A hook holds it once it is done.
+            let is_held = is_under_way(view)
+                && lifecycle::after_update(&self.settings.lifecycle, &view.pod) == Stage::Updated;
+            let available = view.is_available && !is_held;
+            pods.set(view.name(), engine::PodView { available, ..of_engine });
         }
         let outside = self.views.iter().filter(|view| !view.is_available && pods.get(view.name()).is_none());
         // A surge allows for as many more, as with other updates.
@@ -291,8 +334,16 @@ impl Scope<'_> {
             views: self.views.iter().map(|view| (view.name(), view)).collect(),
         };
         for action in decided.actions {
-            self.perform(action, &by_name, &record, stored.is_some(), decision, updated);
+            let is_about_record = !matches!(
+                action,
+                engine::Action::Update(_) | engine::Action::RollBack(..) | engine::Action::Evict(_)
+            );
+            // The next decision has it again.
+            if !is_about_record || is_stored || candidates.is_empty() {
+                self.perform(action, &by_name, &record, stored.is_some(), decision, updated);
+            }
         }
+        updated.reports = is_stored;
         updated.resizes = Some(decided.status);
     }
 
@@ -331,6 +382,7 @@ impl Scope<'_> {
         updated: &mut Updated,
     ) {
         let now = self.context.now;
+        let record = &RolloutRecord { paused: record.paused && !self.settings.paused, ..record.clone() };
         let write = match action {
             // Steps of updates that are under way are taken with all the others.
             engine::Action::Update(name) => {

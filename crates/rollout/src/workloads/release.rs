@@ -115,7 +115,12 @@ impl Rollouts {
         record.rollout.outcome = Some(RolloutOutcome::Recreated);
         record.ended = None;
         let reported = workload.annotation(STATUS_ANNOTATION);
-        let status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
+        let mut status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
+        if status.pods.total == 0 {
+            // Nothing was reported yet, and no pod was resized that is known of.
+            let replicas = workload.replicas();
+            (status.pods.total, status.pods.pending) = (replicas, replicas);
+        }
         // Before the release: an uninstallation waits for that alone. The next reconcile comes to the same.
         if self.set_condition(workload, &status).await {
             return Ok(Requeue::Now);

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod crd;
+mod pace;
 mod priority;
 mod regressions;
 mod scaling;

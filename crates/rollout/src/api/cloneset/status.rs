@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema;
+use crate::engine::RolloutStatus;
 
 /// The observed state of a `CloneSet`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,6 +49,10 @@ pub struct CloneSetStatus {
     /// The conditions of the `CloneSet`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<CloneSetCondition>,
+    /// How far the rollout of other resources is, as the annotation rollout.plumb.dev/status of other workloads has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub in_place_rollout: Option<RolloutStatus>,
     /// The selector as text, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,
@@ -64,7 +69,7 @@ impl CloneSetStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloneSetCondition {
-    /// The type of the condition: FailedScale, FailedUpdate or Progressing.
+    /// The type of the condition: FailedScale, FailedUpdate, Progressing or InPlaceResizing.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.

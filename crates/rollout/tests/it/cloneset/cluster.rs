@@ -26,6 +26,8 @@ pub(super) enum Answer {
     Apply,
     Defer,
     Infeasible,
+    /// It applies them, and a pod with 200m is not ready.
+    Unready,
     /// None: the node does not report anything new.
     Silence,
 }
@@ -318,7 +320,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
         let policies = container.resize_policy.iter().flatten();
         let restarts = policies.into_iter().any(|policy| policy.restart_policy == "RestartContainer");
         let mut restart = status["image"] != json!(image);
-        if resized && answer == Answer::Apply {
+        if resized && matches!(answer, Answer::Apply | Answer::Unready) {
             status["resources"] = resources.clone();
             status["allocatedResources"] = resources["requests"].clone();
             restart |= restarts;
@@ -342,7 +344,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let reason = match answer {
         Answer::Defer => Some("Deferred"),
         Answer::Infeasible => Some("Infeasible"),
-        Answer::Apply | Answer::Silence => None,
+        Answer::Apply | Answer::Unready | Answer::Silence => None,
     };
     if let Some(reason) = reason.filter(|_| !applied) {
         conditions.push(json!({ "type": "PodResizePending", "status": "True", "reason": reason,
@@ -351,8 +353,9 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let gates = spec.readiness_gates.iter().flatten().all(|gate| {
         conditions.iter().any(|one| one["type"] == json!(gate.condition_type) && one["status"] == "True")
     });
+    let runs = answer != Answer::Unready || cpu(pod) != "200m";
     for (type_, is) in
-        [("PodScheduled", true), ("Initialized", true), ("ContainersReady", true), ("Ready", gates)]
+        [("PodScheduled", true), ("Initialized", true), ("ContainersReady", runs), ("Ready", gates && runs)]
     {
         let is = if is { "True" } else { "False" };
         match conditions.iter_mut().find(|condition| condition["type"] == type_) {

@@ -8,7 +8,7 @@ use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::Share;
 use plumb_rollout::api::cloneset::CloneSet;
-use plumb_rollout::cloneset::{Action, Context, Failures, State, decide};
+use plumb_rollout::cloneset::{Action, Context, Failures, State, Verdict, decide};
 use plumb_rollout::engine::Settings;
 use plumb_rollout::vpas::Owners;
 use serde_json::{Value, json};
@@ -48,7 +48,14 @@ fn settled(state: &mut State, context: &Context<'_>) -> Vec<Action> {
 #[test]
 fn pods_of_a_lower_priority_stay_below_the_partition_while_others_wait_for_their_node() {
     let (rules, failures) = (Rules::v1_36(), Failures::default());
-    let context = Context { now: at(0), seed: 1, rules: &rules, vertical: true, failures: &failures };
+    let context = Context {
+        now: at(0),
+        seed: 1,
+        rules: &rules,
+        vertical: true,
+        failures: &failures,
+        verdict: Some(&Verdict::Admitted),
+    };
     let mut state = State {
         set: set("100m", json!({})),
         pods: Vec::new(),

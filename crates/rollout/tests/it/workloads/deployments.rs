@@ -344,3 +344,23 @@ async fn an_edit_during_a_rollout_is_what_pods_end_up_with() {
     let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2).await;
     assert_eq!(sets(&all), [("1".into(), 0, "100m".into()), ("2".into(), 6, "150m".into())]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_template_takes_a_canary_back() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "canary": [{ "pods": 1 }] }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    cluster.edit::<Deployment>("web", sized("100m")).await;
+    let web = cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(status(&web).unwrap().pods.done, 3);
+    let pods = cluster.pods().await;
+    assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("100m")));
+    assert_eq!(pods.into_keys().collect::<Vec<_>>(), before);
+    // The canary counts for the next template.
+    cluster.edit::<Deployment>("web", sized("300m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.values().filter(|pod| cpu(pod) == "300m").count(), 1);
+}

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -30,7 +31,8 @@ async fn rollback_pod_takes_the_stuck_pod_back_alone() {
     let web = cluster.until("web", is(Phase::Complete)).await;
     let reported = status(&web).unwrap();
     assert_eq!((reported.pods.done, reported.pods.rolled_back), (3, 1));
-    assert_eq!(reported.message, "1 pod was resized back");
+    let message = format!("1 pod was resized back: {}: Infeasible: because of Infeasible", before[1]);
+    assert_eq!(reported.message, message);
     let pods = cluster.pods().await;
     assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
     for (name, pod) in &pods {
@@ -88,7 +90,9 @@ async fn a_resize_that_is_deferred_past_its_deadline_and_then_fits_is_done() {
     };
     cluster.until_all::<Pod>(deferred).await;
     // It is named at once, and stuck only after the deadline.
-    let named = |web: &Deployment| status(web).is_some_and(|status| status.pods.deferred == 1);
+    let named = |web: &Deployment| {
+        status(web).is_some_and(|status| (status.pods.deferred, status.pods.done) == (1, 2))
+    };
     let web = cluster.until("web", named).await;
     let reported = status(&web).unwrap();
     assert_eq!((reported.phase, reported.pods.resizing, reported.pods.stuck), (Phase::Progressing, 1, 0));
@@ -338,8 +342,8 @@ async fn a_label_that_a_policy_denies_at_the_end_of_a_rollout_is_written_after_a
     eventually(async || pods.patch("db-0", &dry_run, &relabel).await.is_ok()).await;
     cluster.clock.advance(Duration::from_mins(1));
     cluster.touch("db-0").await;
-    let complete = |set: &StatefulSet| status(set).is_some_and(|status| status.phase == Phase::Complete);
-    let set = cluster.until("db", complete).await;
+    let ended = |set: &StatefulSet| status(set).is_some_and(|status| status.phase == Phase::RolledBack);
+    let set = cluster.until("db", ended).await;
     let pod = pods.get("db-0").await.unwrap();
     let labels = pod.metadata.labels.unwrap();
     assert_eq!(Some(&labels["controller-revision-hash"]), set.status.unwrap().update_revision.as_ref());
@@ -452,7 +456,7 @@ async fn pods_that_a_quota_refuses_are_reported_and_go_on_once_it_is_raised() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_becomes_unready_while_it_soaks_is_taken_back() {
     let (mut cluster, before) = running(3, 3).await;
-    let fields = json!({ "onFailure": "RollbackPod", "soakSeconds": 60, "maxConcurrent": "100%" });
+    let fields = json!({ "onFailure": "RollbackPod", "soakSeconds": 60, "maxConcurrent": "100%", "maxUnavailable": 3 });
     cluster.create::<RolloutPolicy>(policy(fields)).await;
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("200m")).await;
@@ -498,4 +502,60 @@ async fn pods_that_a_policy_keeps_from_being_annotated_are_reported_and_resized_
     }
     let web = cluster.until("web", is(Phase::Complete)).await;
     assert!(status(&web).unwrap().waiting.is_empty());
+}
+
+/// Marks a pod as ready or not, as its node does.
+async fn set_ready(cluster: &Cluster, pod: &str, ready: bool) {
+    let is = if ready { "True" } else { "False" };
+    let since = Timestamp::now().to_string();
+    let ready = json!({ "type": "Ready", "status": is, "lastTransitionTime": since });
+    cluster.write_status(pod, json!({ "status": { "conditions": [ready] } })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_becomes_unready_stops_the_rollout_until_it_is_ready_again() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "canary": [{ "pods": 1 }] }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    let pods = cluster.pods().await;
+    let resized = before.iter().find(|name| cpu(&pods[*name]) == "200m").unwrap();
+    set_ready(&cluster, resized, false).await;
+    command(&cluster.client, WorkloadKind::Deployment, "default", "web", Command::Resume).await.unwrap();
+    let waits = |web: &Deployment| {
+        status(web).is_some_and(|status| {
+            status.phase == Phase::Progressing
+                && status.message.starts_with("waits for pods to become available: 1 of 3 are not")
+                && status.message.contains(resized)
+        })
+    };
+    cluster.until("web", waits).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.values().filter(|pod| cpu(pod) == "200m").count(), 1);
+    // It is held once the pod has been so for the deadline.
+    cluster.clock.advance(Duration::from_secs(301));
+    cluster.touch(resized).await;
+    cluster.until("web", is(Phase::Held)).await;
+    set_ready(&cluster, resized, true).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_of_which_every_pod_was_resized_back_has_failed() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.answer("*", "200m", Answer::Infeasible);
+    cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RollbackPod" }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let web = cluster.until("web", is(Phase::RolledBack)).await;
+    let reported = status(&web).unwrap();
+    assert_eq!((reported.pods.done, reported.pods.rolled_back), (0, 3));
+    assert!(reported.message.starts_with("3 pods were resized back: "), "{}", reported.message);
+    let pods = cluster.pods().await;
+    assert!(pods.values().all(|pod| cpu(pod) == "100m"));
+    assert_eq!(pods.into_keys().collect::<Vec<_>>(), before);
+    // The template can be undone.
+    command(&cluster.client, WorkloadKind::Deployment, "default", "web", Command::Undo).await.unwrap();
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
-use plumb_rollout::engine::Phase;
+use plumb_rollout::engine::{Phase, RolloutStatus};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, actual_cpu, cpu, status};
@@ -166,4 +166,47 @@ async fn a_daemon_set_is_released_though_a_pod_runs_on_a_node_that_should_run_no
     cluster.until("db", is_released).await;
     let pods = cluster.pods().await;
     assert!(pods.len() == 3 && pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
+}
+
+/// A policy with a canary of one pod.
+async fn create_canary(cluster: &Cluster, kind: &str) {
+    let mut canary = policy(json!({ "canary": [{ "pods": 1 }] }));
+    canary["spec"]["targetRef"] = json!({ "kind": kind, "name": "db" });
+    cluster.create::<RolloutPolicy>(canary).await;
+}
+
+fn is_in(phase: Phase, status: Option<RolloutStatus>) -> bool {
+    status.is_some_and(|status| status.phase == phase)
+}
+
+fn with_cpu(pods: &BTreeMap<String, Pod>, size: &str) -> usize {
+    pods.values().filter(|pod| actual_cpu(pod).as_deref() == Some(size)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_template_takes_the_canary_of_a_stateful_set_back() {
+    let mut cluster = stateful_set(3).await;
+    create_canary(&cluster, "StatefulSet").await;
+    cluster.roll_out(true);
+    cluster.edit::<StatefulSet>("db", sized("200m")).await;
+    cluster.until("db", |set: &StatefulSet| is_in(Phase::Paused, status(set))).await;
+    assert_eq!(with_cpu(&cluster.pods().await, "200m"), 1);
+    cluster.edit::<StatefulSet>("db", sized("100m")).await;
+    cluster.until("db", is_complete(3)).await;
+    assert_eq!(with_cpu(&cluster.pods().await, "100m"), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_template_takes_the_canary_of_a_daemon_set_back() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.create::<DaemonSet>(new_daemon_set("db")).await;
+    cluster.until("db", runs_on(3)).await;
+    create_canary(&cluster, "DaemonSet").await;
+    cluster.roll_out(true);
+    cluster.edit::<DaemonSet>("db", sized("200m")).await;
+    cluster.until("db", |set: &DaemonSet| is_in(Phase::Paused, status(set))).await;
+    assert_eq!(with_cpu(&cluster.pods().await, "200m"), 1);
+    cluster.edit::<DaemonSet>("db", sized("100m")).await;
+    cluster.until("db", |set: &DaemonSet| is_in(Phase::Complete, status(set))).await;
+    assert_eq!(with_cpu(&cluster.pods().await, "100m"), 3);
 }

@@ -1,0 +1,127 @@
+//! Whether the API server would admit a pod of a set's template.
+//!
+//! The schema of a CustomResourceDefinition cannot hold the rules for pods: a quantity, a port or a request above its limit is found
+//! when the first pod is created, and a running pod was deleted for it by then. So a pod of the template is created in a dry
+//! run before the first pod is updated: by the rules, and the admission, of whichever API server serves the set. That takes
+//! one request for each template, not one for each pod.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use kube::api::PostParams;
+use kube::{Client, ResourceExt as _};
+use parking_lot::Mutex;
+use plumb_client::Api;
+use plumb_controller::ObjectRef;
+use plumb_controller::api_error::Denial;
+use serde_json::Value;
+
+use super::instances::instance;
+use crate::api::cloneset::CloneSet;
+use crate::engine::Refusal;
+use crate::request::RequestError;
+
+/// After which time a refusal is checked again that may have another reason than the template: a policy, a webhook, a quota.
+const CHECKED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// The part of a pod's name, and its instance id, in a dry run.
+const INSTANCE: &str = "dry-run";
+
+/// Whether the API server would admit a pod of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It would.
+    Admitted,
+    /// A quota refuses a further pod. It may admit one that takes the place of another, which is known once it is created.
+    OverQuota(String),
+    /// It would not, for this reason.
+    Refused(String),
+}
+
+impl Verdict {
+    /// Reads the answer to a dry run, and whether it stays so; an error if it says nothing about the pod.
+    fn read(answer: kube::Result<Pod>) -> Result<(Self, bool), kube::Error> {
+        let error = match answer {
+            // It may be refused later: then its creation fails, and no other pod is deleted.
+            Ok(_) => return Ok((Self::Admitted, true)),
+            Err(error) => error,
+        };
+        match (&error, Refusal::of(&error)) {
+            // The name is taken, which is checked last.
+            (kube::Error::Api(status), _) if status.is_already_exists() => Ok((Self::Admitted, true)),
+            (kube::Error::Api(status), Refusal::Refused(_, message)) => {
+                let is_quota = Denial::of(status) == Some(Denial::Quota);
+                let verdict = if is_quota { Self::OverQuota(message) } else { Self::Refused(message) };
+                // What is invalid stays so.
+                Ok((verdict, matches!(status.code, 400 | 422)))
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// A template that was checked.
+#[derive(Debug)]
+struct Checked {
+    uid: Option<String>,
+    template: Value,
+    verdict: Verdict,
+    /// When it is checked again; none if it stays so.
+    until: Option<Timestamp>,
+}
+
+/// The templates that were checked, the latest of each set.
+#[derive(Debug, Default)]
+pub(super) struct DryRuns(Mutex<HashMap<ObjectRef, Checked>>);
+
+impl DryRuns {
+    /// What is known about the template of a set, and until when.
+    pub(super) fn known(
+        &self,
+        key: &ObjectRef,
+        set: &CloneSet,
+        now: Timestamp,
+    ) -> Option<(Verdict, Option<Timestamp>)> {
+        let checked = self.0.lock();
+        let checked = checked.get(key)?;
+        let is_current = checked.uid == set.metadata.uid
+            && checked.template == set.spec.template
+            && checked.until.is_none_or(|until| now < until);
+        is_current.then(|| (checked.verdict.clone(), checked.until))
+    }
+
+    /// Creates a pod of the template of a set in a dry run, and notes the answer.
+    pub(super) async fn check(
+        &self,
+        client: &Client,
+        key: &ObjectRef,
+        set: &CloneSet,
+        template: &PodTemplateSpec,
+        now: Timestamp,
+    ) -> Result<(Verdict, Option<Timestamp>), RequestError> {
+        let claims = set.claim_templates().unwrap_or_default();
+        let (pod, _) = instance(set, template, &claims, INSTANCE, INSTANCE, now);
+        let api: Api<Pod> = Api::namespaced(client.clone(), set.namespace().as_deref().unwrap_or_default());
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let (verdict, stays) = Verdict::read(api.create(&params, &pod).await).map_err(RequestError::of(
+            "creating in a dry run",
+            "Pod of CloneSet",
+            key.clone(),
+        ))?;
+        let until = if stays { None } else { now.checked_add(CHECKED_AGAIN).ok() };
+        let checked = Checked {
+            uid: set.metadata.uid.clone(),
+            template: set.spec.template.clone(),
+            verdict: verdict.clone(),
+            until,
+        };
+        self.0.lock().insert(key.clone(), checked);
+        Ok((verdict, until))
+    }
+
+    /// Forgets a set that is gone.
+    pub(super) fn forget(&self, key: &ObjectRef) {
+        self.0.lock().remove(key);
+    }
+}
