@@ -11,8 +11,8 @@
 //!
 //! Order, numbers and notes are upstream's, where upstream does not fail. Differences:
 //!
-//! - A container without a recommendation is never changed. Under a pod limit range upstream changes it in proportion,
-//!   or crashes; here the others are scaled into the rest.
+//! - A container without a recommendation is not changed. Under a pod limit range upstream changes it in proportion,
+//!   or crashes; here the others are scaled into the rest, and it is changed only where the pod would be refused otherwise.
 //! - Under `RequestsOnly` limits do not change, so the Max of a limit range caps the request itself, not the request at
 //!   which a proportional limit would reach Max; and a request is not lowered below what `maxLimitRequestRatio` requires.
 //! - Rounding under the Min of a pod limit range is upwards for memory too, so that the sum reaches it.

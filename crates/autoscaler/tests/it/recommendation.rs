@@ -1,7 +1,7 @@
 //! What of a recommendation a pod gets. Numbers named "upstream" are those of VPA's own tables.
 
 use k8s_openapi::api::core::v1::{LimitRange, PodSpec};
-use plumb_autoscaler::api::{VerticalPodAutoscaler, resource_list};
+use plumb_autoscaler::api::{Resources, VerticalPodAutoscaler, resource_list};
 use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
 use plumb_resize::limit_range::violations;
 use plumb_resize::qos::QosClass;
@@ -296,9 +296,17 @@ fn a_pod_limit_range_bounds_the_sums() {
         two(
             json!({ "type": "Pod", "max": { "cpu": "12m" } }),
             off(equal("12m")),
-            json!([got("a", "1m", "Max")]),
-            "nothing is left: the container keeps its own request",
+            json!([got("a", "6m", "Max"), got("off", "5m", "Max")]),
+            "the pod would be refused: all are lowered in proportion",
         ),
+        Case {
+            name: "the pod is allowed as it is, and stays so",
+            policies: json!([]),
+            ranges: json!([{ "type": "Pod", "max": { "cpu": "12m" } }]),
+            containers: json!([{ "name": "a" }, { "name": "b", "resources": equal("12m") }]),
+            recommendations: json!([{ "containerName": "a", "target": { "cpu": "15m" } }]),
+            expected: json!([{ "name": "a", "requests": { "cpu": "15m" } }]),
+        },
         two(
             json!({ "type": "Pod", "min": { "cpu": "20m" } }),
             off(json!({})),
@@ -306,6 +314,39 @@ fn a_pod_limit_range_bounds_the_sums() {
             "a container without anything",
         ),
     ]);
+}
+
+/// Upstream's spec "starts pod with default request when one container has a recommendation and one other one doesn't when a
+/// limit range applies".
+#[test]
+fn a_pod_that_a_limit_range_would_refuse_fits_though_a_container_has_no_recommendation() {
+    let equal = |cpu: &str, memory: &str| {
+        let list = json!({ "cpu": cpu, "memory": memory });
+        json!({ "requests": list, "limits": list })
+    };
+    let target = json!({ "cpu": "400m", "memory": "600Mi" });
+    let recommendations =
+        json!([{ "containerName": "a", "target": target, "lowerBound": target, "upperBound": target }]);
+    let vpa = vpa(&json!([]), &recommendations);
+    let range = ranges(&json!([{ "type": "Pod", "max": { "cpu": "400m", "memory": "1Gi" } }]));
+    let mut spec = pod(&json!([
+        { "name": "a", "resources": equal("100m", "100Mi") }, { "name": "b", "resources": equal("400m", "600Mi") },
+    ]));
+    let got = PodRecommendation::new(&vpa, &spec, &range);
+    let both = json!({ "cpu": "200m", "memory": "512Mi" });
+    for name in ["a", "b"] {
+        let container = got.container(name).unwrap();
+        assert_eq!(json!(resource_list(&container.target)), both, "{name}");
+        assert_eq!(json!(resource_list(&container.limits)), both, "{name}");
+    }
+    // The bounds hold what the containers get, so that the updater leaves the new pod as it is.
+    let a = got.container("a").unwrap();
+    assert_eq!((a.lower_bound, a.upper_bound), (a.target, a.target));
+    assert_eq!(got.container("b").unwrap().upper_bound, Resources::default());
+    got.apply_to(&mut spec);
+    let again = PodRecommendation::new(&vpa, &spec, &range);
+    let again = again.container("a").unwrap();
+    assert!(again.upper_bound.cpu >= a.target.cpu && again.lower_bound.cpu <= a.target.cpu, "{again:?}");
 }
 
 #[test]
@@ -384,6 +425,30 @@ prop_compose! {
 }
 
 proptest! {
+    /// A pod with a recommendation fits the pod limit range, whether or not it does as it was created.
+    #[test]
+    fn a_pod_with_requests_fits_the_pod_limit_range(
+        containers in prop::collection::vec((100i64..4_000, 0i64..4_000, prop::option::of(100i64..4_000)), 1..4),
+        max in 1_000i64..12_000,
+    ) {
+        prop_assume!(containers.iter().any(|(.., target)| target.is_some()));
+        let cpu = |milli: i64| json!({ "cpu": format!("{milli}m") });
+        let spec = pod(&containers.iter().enumerate().map(|(i, (request, extra, _))| {
+            json!({ "name": format!("c{i}"), "resources": { "requests": cpu(*request), "limits": cpu(request + extra) } })
+        }).collect());
+        let targets = containers.iter().enumerate().filter_map(|(i, (.., target))| {
+            Some(json!({ "containerName": format!("c{i}"), "target": cpu((*target)?) }))
+        }).collect();
+        let limits = range(&json!([{ "type": "Pod", "max": cpu(max) }]));
+        let got = PodRecommendation::new(&vpa(&json!([]), &targets), &spec, &LimitRanges::merge([&limits]));
+        let mut patched = spec.clone();
+        got.apply_to(&mut patched);
+        let violated = violations(&patched, limits.spec.as_ref().unwrap()).unwrap();
+        // What one container without a recommendation leaves may be less than the least that there is.
+        let fits = violated.is_empty() || got.containers.iter().any(|one| one.target.cpu.is_some_and(|cpu| cpu.saturating_milli() < 5));
+        prop_assert!(fits, "{violated:?}: {got:?}");
+    }
+
     /// A limit range that the pod fits into as it was created never refuses what the VPA makes of it, and the ratio of
     /// limits to requests, and with it the QoS class, stay.
     #[test]
