@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use plumb_resize::QuantityError;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -58,11 +59,16 @@ impl<'de> Deserialize<'de> for IntOrText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct IntOrTextVisitor;
 
-        impl Visitor<'_> for IntOrTextVisitor {
+        impl<'de> Visitor<'de> for IntOrTextVisitor {
             type Value = IntOrText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a quantity: a string or an integer")
+            }
+
+            // With the message of the API server, as if it were a text that is no quantity.
+            fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<IntOrText, A::Error> {
+                Err(A::Error::custom(QuantityError::FormatWrong))
             }
 
             fn visit_i64<E: Error>(self, value: i64) -> Result<IntOrText, E> {

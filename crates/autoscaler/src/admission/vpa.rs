@@ -167,6 +167,14 @@ impl Verdict {
     }
 
     fn check_allowed(&mut self, policy: &ContainerResourcePolicy, path: &str) {
+        for (field, list) in [("minAllowed", &policy.min_allowed), ("maxAllowed", &policy.max_allowed)] {
+            for (resource, text) in list {
+                if let Err(error) = Quantity::try_from(text) {
+                    let path = format!("{path}.{field}[{resource}]");
+                    self.errors.push(FieldError::invalid(path, text.0.clone(), error.to_string()));
+                }
+            }
+        }
         for (resource, min) in quantities(&policy.min_allowed) {
             self.check_resolution(&format!("{path}.minAllowed[{resource}]"), resource, min);
             let max = quantities(&policy.max_allowed).find(|(other, _)| *other == resource);
@@ -284,7 +292,7 @@ fn per_vpa_config_is_off(path: String) -> FieldError {
     FieldError::forbidden(path, "not supported when feature flag PerVPAConfig is disabled")
 }
 
-/// The quantities of a list. One that cannot be read is left to the schema.
+/// The quantities of a list, without those that cannot be read.
 fn quantities(list: &ResourceList) -> impl Iterator<Item = (&str, Quantity)> {
     list.iter().filter_map(|(name, text)| Some((name.as_str(), Quantity::try_from(text).ok()?)))
 }
