@@ -248,9 +248,13 @@ impl Run {
                 self.activity.rest();
                 // A run now and then deletes the checkpoints of the last VPAs, and takes the changes of pods from the
                 // feed.
+                // An event about a VPA of another recommender does not delay the collection.
+                let idle = self.config.options.idle_interval();
+                let idle =
+                    self.checkpoints.collects_in().map_or(idle, |due| due.max(SHORTEST_PAUSE).min(idle));
                 tokio::select! {
                     () = self.feed.run_due() => tokio::time::sleep_until(pause).await,
-                    () = tokio::time::sleep(self.config.options.idle_interval()) => {}
+                    () = tokio::time::sleep(idle) => {}
                 }
                 continue;
             }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use kube::Client;
@@ -175,6 +176,13 @@ impl Checkpoints {
         if let Err(error) = self.compare(shared).await {
             tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
         }
+    }
+
+    /// How long until checkpoints are collected again; none if they are not.
+    pub(super) fn collects_in(&self) -> Option<Duration> {
+        let since = self.clock.monotonic().saturating_duration_since(self.collected);
+        (self.options.storage == Storage::Checkpoint)
+            .then(|| self.options.checkpoints_gc_interval.saturating_sub(since))
     }
 
     /// The same until pods are synced, for a recommender that does nothing else before.

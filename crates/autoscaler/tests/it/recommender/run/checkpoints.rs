@@ -280,6 +280,20 @@ async fn checkpoints_are_deleted_with_the_last_vpa() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vpa_of_another_recommender_does_not_delay_the_deletion_of_checkpoints() {
+    let bed = Bed::new().await;
+    bed.vpa("other", json!({ "recommenders": [{ "name": "other" }] })).await;
+    let _running = run_collecting(&bed);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    checkpoint(&bed, "default", "gone").await;
+    // It is edited a second before checkpoints are collected, which they are after ten seconds all the same.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    bed.edit("other", json!({ "metadata": { "annotations": { "edited": "true" } } })).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(bed.checkpoint_names().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn checkpoints_are_deleted_in_a_cluster_without_vpas() {
     let bed = Bed::new().await;
     checkpoint(&bed, "default", "gone").await;
