@@ -16,7 +16,7 @@ use super::state::{Phase, PodState};
 /// The settings of budgets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// How many pods of a group must be live before any of them is evicted; a VPA's `minReplicas` overrides it.
+    /// How many pods of a group must be live before any of them is disrupted; a VPA's `minReplicas` overrides it.
     pub min_replicas: i32,
     /// The share of the configured pods that may be missing.
     pub eviction_tolerance: f64,
@@ -41,7 +41,7 @@ pub struct Group {
     pub running: i64,
     /// How many of those that run are disrupted: their resize restarts a container, or they are being evicted.
     pub disrupted: i64,
-    /// Whether fewer pods are live than any eviction requires.
+    /// Whether fewer pods are live than any disruption requires.
     pub below_min_replicas: bool,
     /// When the number of running pods changes without an event: a pod has been not ready for long enough.
     pub settled_at: Option<Timestamp>,
@@ -84,10 +84,10 @@ impl Group {
         alive > required || one
     }
 
-    /// Whether one more pod may be resized where that costs budget. `minReplicas` is about evictions; where resizes are
-    /// counted like evictions it is about them, too.
-    pub fn allows_resize(&self, skip_budget: bool) -> bool {
-        (skip_budget || !self.below_min_replicas) && self.is_disruptable()
+    /// Whether one more pod may be resized where that costs budget: a container of it restarts, or resizes are counted like
+    /// evictions.
+    pub fn allows_resize(&self) -> bool {
+        !self.below_min_replicas && self.is_disruptable()
     }
 
     /// Whether a pod may be evicted. A pod that does not run, or is disrupted already, needs no budget.

@@ -487,11 +487,10 @@ fn attempt(question: &Question<'_>, group: &Group) -> InPlace {
     if skip_budget && !pod.restarts_for(recommendation) {
         return InPlace::Resize { costs_budget: false };
     }
-    if group.allows_resize(skip_budget) {
+    if group.allows_resize() {
         return InPlace::Resize { costs_budget: true };
     }
-    let is_below = !skip_budget && group.below_min_replicas;
-    InPlace::Wait(if is_below { Wait::MinReplicas } else { Wait::Budget })
+    InPlace::Wait(if group.below_min_replicas { Wait::MinReplicas } else { Wait::Budget })
 }
 
 fn wait_for_backoff(question: &Question<'_>) -> Option<Wait> {

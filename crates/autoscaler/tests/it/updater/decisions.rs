@@ -193,9 +193,16 @@ fn rows() -> Vec<Row> {
         (
             "skip-budget, RestartContainer, not disruptable",
             restarts(plain(), "cpu"),
-            World { others: 0, ..world() },
+            World { configured: Some(4), ..world() },
             "deferred: DisruptionBudget",
             "deferred: DisruptionBudget",
+        ),
+        (
+            "skip-budget, RestartContainer, below minReplicas",
+            restarts(plain(), "cpu"),
+            World { others: 0, configured: Some(1), ..world() },
+            "deferred: BelowMinReplicas",
+            "deferred: BelowMinReplicas",
         ),
         (
             "skip-budget, RestartContainer for what does not change",

@@ -157,6 +157,33 @@ async fn a_group_below_min_replicas_waits_where_resizes_cost_budget_and_no_error
     assert!(!text.finish().contains("InPlaceUpdateError"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn min_replicas_binds_a_resize_that_restarts_a_container() {
+    for mode in ["InPlace", "InPlaceOrRecreate"] {
+        for (policy, is_resized) in [(json!({}), false), (json!({ "minReplicas": 1 }), true)] {
+            let mut world = World::new(Rules::v1_36()).await;
+            world.vpa(mode, policy).await;
+            world.start_updater(options());
+            let restarts = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+            world
+                .pod_with("web-0", "1/1Gi", |pod| pod["spec"]["containers"][0]["resizePolicy"] = restarts)
+                .await;
+            world.recommend("1/2Gi").await;
+            world.pass(MOMENT).await;
+            let expected = if is_resized { "1/2Gi" } else { "1/1Gi" };
+            assert_eq!(world.requests("web-0").await, amounts(expected), "{mode}");
+            let message = world.condition("PodsUpdated").await.unwrap().message.unwrap();
+            assert_eq!(message.contains("BelowMinReplicas: 1"), !is_resized, "{mode}: {message}");
+            // The CPU is resized without a restart, which costs no budget.
+            world.recommend("2/1Gi").await;
+            world.pass(MOMENT).await;
+            if !is_resized {
+                assert_eq!(world.requests("web-0").await, amounts("2/1Gi"), "{mode}");
+            }
+        }
+    }
+}
+
 /// Upstream reads no replica count of owners that it does not know and evicts all of their pods at once (3.4 h).
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_custom_resource_have_a_budget_by_its_scale() {
