@@ -11,6 +11,10 @@
 //!
 //!   cleared: the resize was accepted; any recommended value is lower; the node's allocatable grew;
 //!            for a rejected one, any other recommendation or generation
+//!
+//!   unboost refused, Infeasible or Deferred ──▶ its CPU ──▶ unboost: not evicted for as much CPU (AEP-7862)
+//!
+//!   void: less CPU is recommended; the node's allocatable CPU grew; the containers have that CPU
 //! ```
 
 use std::collections::BTreeMap;
@@ -49,6 +53,9 @@ pub struct Record {
     /// The resources that the API server rejected as invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
+    /// The last end of a CPU start-up boost that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unboost: Option<FailedUnboost>,
 }
 
 /// A resize that the API server accepted.
@@ -82,6 +89,39 @@ pub struct Rejected {
     pub message: String,
 }
 
+/// The CPU that containers did not get when their start-up boost ended: the node or the API server refused it, or the node
+/// deferred it. They got back to their own CPU instead.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedUnboost {
+    /// The CPU requests, in millicores, by container.
+    pub cpu: BTreeMap<String, i64>,
+    /// The allocatable resources of the node then.
+    #[serde(default)]
+    pub allocatable: Declared,
+}
+
+impl FailedUnboost {
+    /// Whether a recommendation needs at least as much CPU as the pod did not get, and the node has not grown. A container
+    /// without a recommendation counts as before.
+    pub fn applies_to(&self, recommended: &Requests, allocatable: Declared) -> bool {
+        let recommended_cpu = |container: &str| recommended.get(container).and_then(|requests| requests.cpu);
+        let has_grown = self.allocatable.cpu.zip(allocatable.cpu).is_some_and(|(before, now)| now > before);
+        !has_grown && self.total_with(recommended_cpu) >= self.total_with(|_| None)
+    }
+
+    /// Whether containers with these requests have the CPU that they did not get then.
+    pub fn is_applied(&self, requests: &Requests) -> bool {
+        let cpu = |container: &str| requests.get(container).map(|requests| requests.cpu.unwrap_or_default());
+        self.total_with(cpu) >= self.total_with(|_| None)
+    }
+
+    /// The sum of the CPU of the containers, with other amounts where there are any.
+    fn total_with(&self, other: impl Fn(&str) -> Option<i64>) -> i64 {
+        let amounts = self.cpu.iter().map(|(container, cpu)| other(container).unwrap_or(*cpu));
+        amounts.fold(0, i64::saturating_add)
+    }
+}
+
 impl Record {
     /// The record of a pod; an empty one if the annotation is missing or cannot be read.
     pub fn of(metadata: &ObjectMeta) -> Self {
@@ -95,6 +135,7 @@ impl Record {
         let mut bounded = self.clone();
         bounded.infeasible = bounded.infeasible.filter(|infeasible| infeasible.requests.len() <= LONGEST);
         bounded.rejected = bounded.rejected.filter(|rejected| rejected.resources.len() <= LONGEST);
+        bounded.unboost = bounded.unboost.filter(|unboost| unboost.cpu.len() <= LONGEST);
         if bounded == Self::default() {
             return None;
         }

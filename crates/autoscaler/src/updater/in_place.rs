@@ -206,6 +206,8 @@ pub enum Wait {
     EvictionRequirements,
     /// The admission controller, without which the new pod would not get the recommendation.
     AdmissionController,
+    /// A recommendation with less CPU, or a larger node: the pod did not get this much CPU when a start-up boost ended.
+    UnboostFailed,
     /// The recommender, which has not counted an OOM kill of the pod yet.
     UncountedKill {
         /// Until when.
@@ -241,6 +243,7 @@ impl Wait {
             Self::Obstacle(obstacle) => obstacle.reason(),
             Self::EvictionRequirements => "EvictionRequirements",
             Self::AdmissionController => "AdmissionControllerDown",
+            Self::UnboostFailed => "UnboostFailed",
             Self::UncountedKill { .. } => "OOMKillNotCounted",
             Self::OomKilled { .. } => "OOMKilled",
             Self::Replacements { .. } => "ReplacementsNotUpdated",
@@ -280,6 +283,9 @@ impl fmt::Display for Wait {
             }
             Self::AdmissionController => f.write_str(
                 "the admission controller is not alive, so a new pod would not get the recommendation",
+            ),
+            Self::UnboostFailed => f.write_str(
+                "the pod did not get this much CPU at the end of its start-up boost, and is not evicted for it",
             ),
             Self::UncountedKill { .. } => {
                 f.write_str("a container was OOM-killed, which the recommendation does not include yet")
@@ -507,6 +513,9 @@ fn evict(
     let wait = |wait| Recreating::InPlace(InPlace::Wait(wait));
     if let Some(obstacle) = eviction.obstacle.filter(|obstacle| !obstacle.allows_eviction()) {
         return wait(Wait::Obstacle(obstacle.clone()));
+    }
+    if question.pod.has_failed_unboost(&question.recommendation.targets(), question.allocatable) {
+        return wait(Wait::UnboostFailed);
     }
     if let Some(until) = question.oom_hold.and_then(|hold| hold.decrease_until) {
         return wait(Wait::OomKilled { until });

@@ -470,13 +470,16 @@ fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp, arrivals: u64
     let generation = pod.metadata.generation.unwrap_or_default();
     let before = before.filter(|before| before.pod.metadata.uid == pod.metadata.uid);
     let arrival = before.as_ref().map_or(arrivals, |before| before.arrival);
+    let record = Record::of(&pod.metadata);
+    // The unbooster writes records, too.
+    let is_rewritten = before.as_ref().is_some_and(|before| Record::of(&before.pod.metadata) != record);
     let (observed, mut memory) = match before {
         Some(before) if before.observed.0 == generation => (before.observed, before.memory),
         Some(before) => ((generation, now), before.memory),
         None => ((generation, now), Memory::default()),
     };
     // The record in the object counts, once it is there.
-    if memory.record.as_ref().is_some_and(|record| *record == Record::of(&pod.metadata)) {
+    if is_rewritten || memory.record.as_ref().is_some_and(|known| *known == record) {
         memory.record = None;
     }
     Tracked { pod, state: None, recommended: None, observed, arrival, memory }

@@ -222,6 +222,15 @@ impl PodState {
         (!is_applied).then_some(recorded)
     }
 
+    /// Whether the pod did not get as much CPU as is recommended when a start-up boost ended, so that it is not evicted for
+    /// the recommendation: the new pod would be boosted, and unboosted with the same result (AEP-7862 excludes that loop).
+    pub fn has_failed_unboost(&self, recommended: &Requests, allocatable: Declared) -> bool {
+        self.record.unboost.as_ref().is_some_and(|failed| {
+            let is_applied = self.stage == Stage::Applied && failed.is_applied(&self.desired_requests());
+            !is_applied && failed.applies_to(recommended, allocatable)
+        })
+    }
+
     /// The requests in the spec, by container.
     pub fn desired_requests(&self) -> Requests {
         let containers = self.containers.iter();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   pod with a boost ──▶ not due: again when it is ──▶ due: resize ──▶ applied: annotations are removed
+//!                                                                  ──▶ refused, Infeasible, Deferred: recorded, back to its own CPU
 //!   container that restarts, where a VPA wants it ──▶ annotations ──▶ resize
 //! ```
 //!
@@ -10,6 +11,7 @@
 //! the VPA or of its boost, does not matter. The gate `CPUStartupBoost` does not matter either: boosted pods are
 //! unboosted.
 
+mod failure;
 mod observed;
 mod report;
 mod restart;
@@ -36,7 +38,7 @@ use plumb_resize::Quantity;
 use plumb_resize::status::{Stage, read};
 use plumb_supervise::Supervisor;
 
-use self::observed::ObservedBoosts;
+use self::observed::{ObservedBoosts, Resized};
 use super::metrics::UpdaterMetrics;
 use super::refusal::Refusal;
 use crate::api::VerticalPodAutoscaler;
@@ -66,6 +68,7 @@ struct Inner {
     informers: Informers,
     vpas: Vpas,
     limit_ranges: Informer<LimitRange>,
+    nodes: Informer<Node>,
     queue: Arc<WorkQueue<ObjectRef>>,
     recorder: EventRecorder,
     clock: Clock,
@@ -95,8 +98,10 @@ pub(super) struct Config {
     pub(super) informers: Informers,
     pub(super) targets: Targets,
     pub(super) limit_ranges: Informer<LimitRange>,
-    /// All nodes, if VPAs may select them.
-    pub(super) nodes: Option<Informer<Node>>,
+    /// All nodes.
+    pub(super) nodes: Informer<Node>,
+    /// Whether VPAs may select nodes.
+    pub(super) node_selectors: bool,
     pub(super) recorder: EventRecorder,
     pub(super) clock: Clock,
     pub(super) supervisor: Supervisor,
@@ -129,19 +134,19 @@ enum UnboostError {
 }
 
 impl UnboostError {
-    /// Whether the API server refused the values of a request, so that another one may be accepted.
-    fn is_refusal(&self) -> bool {
-        let Self::Request { source, .. } = self else { return false };
+    /// The API server's refusal of the values of a request, if another request may be accepted.
+    fn refusal(&self) -> Option<Refusal> {
+        let Self::Request { source, .. } = self else { return None };
         match Refusal::of(source) {
-            Refusal::NodeCapacity(_)
+            refusal @ (Refusal::NodeCapacity(_)
             | Refusal::Invalid(_)
             | Refusal::Quota(_)
             | Refusal::LimitRange(_)
-            | Refusal::Forbidden(_) => true,
+            | Refusal::Forbidden(_)) => Some(refusal),
             Refusal::Conflict(_)
             | Refusal::TooManyRequests { .. }
             | Refusal::Unavailable(_)
-            | Refusal::Gone(_) => false,
+            | Refusal::Gone(_) => None,
         }
     }
 
@@ -163,14 +168,16 @@ impl Unbooster {
         let Config { client, informers, targets, limit_ranges, nodes, recorder, clock, .. } = config;
         let Config { supervisor, metrics, updater_metrics, settings, .. } = config;
         // Whether a VPA may boost does not matter for pods that are boosted.
-        let nodes = nodes.map(|informer| Nodes { client: client.clone(), informer });
-        let vpas = Vpas::new(informers.vpas.store(), targets, true, nodes);
+        let selected =
+            config.node_selectors.then(|| Nodes { client: client.clone(), informer: nodes.clone() });
+        let vpas = Vpas::new(informers.vpas.store(), targets, true, selected);
         let queue = Arc::new(WorkQueue::new(clock.clone()));
         let observed = Arc::new(ObservedBoosts::new(clock.now(), updater_metrics.clone()));
         let inner = Inner {
             client,
             vpas,
             limit_ranges,
+            nodes,
             queue: queue.clone(),
             recorder,
             clock: clock.clone(),
@@ -373,32 +380,63 @@ impl Inner {
         }
         let recommended = plan(vpa, template.as_ref());
         let stage = read(pod)?.stage;
-        let prefers_own = prefers_own(pod, &stage, &recommended, &own);
+        let known = self.is_known_to_fail(pod, &recommended) && own.is_possible(pod);
+        let prefers_own = known || prefers_own(pod, &stage, &recommended, &own);
         let mut unboost = if prefers_own { &own } else { &recommended };
-        let mut applied = self.apply(pod, unboost, &stage).await;
+        let falls_back = own.is_possible(pod) && !own.gives_the_same(&recommended);
+        let is_pending = matches!(stage, Stage::Infeasible { .. } | Stage::Deferred { .. });
+        let mut recorded = None;
+        if is_pending && prefers_own && falls_back && !own.is_in_spec() {
+            let is_infeasible = matches!(stage, Stage::Infeasible { .. });
+            let in_spec = own.containers.iter().map(|container| (container.name.as_str(), container.from));
+            let record = self.failed(pod, vpa, &own, in_spec, is_infeasible);
+            recorded = self.record_failure(pod, record).await;
+            if recorded.is_none() {
+                return Ok(self.again(next, now));
+            }
+        }
+        let mut applied = self.apply(recorded.as_ref().unwrap_or(pod), unboost, &stage).await;
         // Once the unboost is in the spec, a refusal is about the removal of the annotations.
         if let Err(error) = &applied
-            && error.is_refusal()
+            && let Some(refusal) = error.refusal()
             && !unboost.is_in_spec()
-            && own.is_possible(pod)
+            && falls_back
             && !own.gives_the_same(unboost)
         {
             tracing::info!(pod = %ObjectRef::of(pod), %error, "the recommendation was refused, the container gets back to its own CPU");
+            let is_infeasible = matches!(refusal, Refusal::NodeCapacity(_));
+            let sent = recommended.containers.iter().map(|container| (container.name.as_str(), container.to));
+            let record = self.failed(pod, vpa, &own, sent, is_infeasible);
+            let Some(recorded) = self.record_failure(pod, record).await else {
+                return Ok(self.again(next, now));
+            };
             unboost = &own;
-            applied = self.apply(pod, unboost, &stage).await;
+            applied = self.apply(&recorded, unboost, &stage).await;
         }
-        if applied? {
-            self.report_unboost(pod, vpa, unboost);
+        let since_due = || {
             let due = dues.iter().filter_map(|(_, due)| due.at()).filter(|at| *at <= now).min();
             let since = due.map(|due| self.clock.now().duration_since(due));
-            let since = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
-            self.updater_metrics.unboosted(ended_by(&dues, now), since);
+            since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default()
+        };
+        match applied? {
+            Progress::Resized => {
+                let from =
+                    unboost.containers.iter().map(|container| (container.name.clone(), container.from));
+                self.observed.resized(pod, Resized { from: from.collect(), delay: since_due() });
+            }
+            Progress::Ended => {
+                let resized = self.observed.take_resized(pod);
+                self.report_unboost(pod, vpa, unboost, resized.as_ref());
+                let delay = resized.map_or_else(since_due, |resized| resized.delay);
+                self.updater_metrics.unboosted(ended_by(&dues, now), delay);
+            }
+            Progress::Waits => {}
         }
         Ok(self.again(next, now))
     }
 
-    /// Resizes the pod, or removes its annotations once the node has applied that. Whether it was resized.
-    async fn apply(&self, pod: &Pod, unboost: &Unboost, stage: &Stage) -> Result<bool, UnboostError> {
+    /// Resizes the pod, or removes its annotations once the node has applied that.
+    async fn apply(&self, pod: &Pod, unboost: &Unboost, stage: &Stage) -> Result<Progress, UnboostError> {
         if let Some(unresolved) = unboost.unresolved.first() {
             let container = unresolved.container.clone();
             return Err(UnboostError::Unresolved { container, damaged: unresolved.damaged.clone() });
@@ -407,12 +445,11 @@ impl Inner {
             return Err(UnboostError::QosClass);
         }
         if !unboost.is_in_spec() {
-            return self.resize(pod, unboost).await;
+            let is_accepted = self.resize(pod, unboost).await?;
+            return Ok(if is_accepted { Progress::Resized } else { Progress::Waits });
         }
-        if *stage == Stage::Applied {
-            self.finish(pod, unboost).await?;
-        }
-        Ok(false)
+        let is_ended = *stage == Stage::Applied && self.finish(pod, unboost).await?;
+        Ok(if is_ended { Progress::Ended } else { Progress::Waits })
     }
 
     /// When the pod is handled again.
@@ -453,6 +490,16 @@ impl Inner {
         })?;
         plumb_client::decode_template(found.data["spec"]["template"].clone()).ok()?.spec
     }
+}
+
+/// How far the end of a boost has come.
+enum Progress {
+    /// The API server has accepted the resize that ends it.
+    Resized,
+    /// The node has applied that, and the annotations are removed.
+    Ended,
+    /// The node has not applied it yet, or the pod has changed and comes again.
+    Waits,
 }
 
 /// Whether containers get back to their own CPU rather than to the recommendation, because that does not fit the node now

@@ -139,7 +139,9 @@ impl Inner {
                 let is_recorded = task.records_accepted || pod.stage_condition.without_generation;
                 let accepted = is_recorded.then(|| Accepted { generation, at: self.config.clock.now() });
                 self.observed(&Write::updated(&resized.metadata)).await;
-                self.record(actuator, task, Record { accepted, ..Record::default() }).await;
+                // The timeouts of this resize must not lead to the eviction that a failed unboost must not lead to.
+                let unboost = pod.record.unboost.clone();
+                self.record(actuator, task, Record { accepted, unboost, ..Record::default() }).await;
                 false
             }
             Err(refusal) => {

@@ -1,13 +1,14 @@
 //! The boosted pods that are watched: when they were observed to be ready, and whether their boost was reported.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use plumb_controller::ObjectRef;
 
-use crate::boost::ready_since;
+use crate::boost::{Cpu, ready_since};
 use crate::updater::metrics::UpdaterMetrics;
 
 /// Times in the API are in whole seconds.
@@ -27,6 +28,17 @@ struct Observed {
     /// The condition, and when it was observed.
     ready: Option<(Timestamp, Timestamp)>,
     reported: bool,
+    /// The resize that ends the boost, once the API server has accepted it.
+    resized: Option<Resized>,
+}
+
+/// A resize that ends boosts.
+#[derive(Clone, Debug)]
+pub(super) struct Resized {
+    /// The CPU of containers before it.
+    pub(super) from: Vec<(String, Cpu)>,
+    /// How long after the end of the boost was due it was accepted.
+    pub(super) delay: Duration,
 }
 
 impl ObservedBoosts {
@@ -63,6 +75,23 @@ impl ObservedBoosts {
         let observed = pods.get(&ObjectRef::of(pod)).and_then(|observed| observed.ready);
         let delay = observed.map(|(ready, at)| at.duration_since(ready));
         delay.filter(|delay| !delay.is_negative() && *delay < RESOLUTION).unwrap_or_default()
+    }
+
+    /// A resize that ends boosts of a pod was accepted. The first one counts: a second takes back what the node refused.
+    pub(super) fn resized(&self, pod: &Pod, resized: Resized) {
+        let mut pods = self.pods.lock();
+        if let Some(observed) = pods.get_mut(&ObjectRef::of(pod))
+            && observed.uid == pod.metadata.uid
+        {
+            observed.resized.get_or_insert(resized);
+        }
+    }
+
+    /// The resize that has ended boosts of a pod, if this process has sent it.
+    pub(super) fn take_resized(&self, pod: &Pod) -> Option<Resized> {
+        let mut pods = self.pods.lock();
+        let observed = pods.get_mut(&ObjectRef::of(pod)).filter(|observed| observed.uid == pod.metadata.uid);
+        observed?.resized.take()
     }
 
     /// Whether the boost of a pod is to be reported; then it counts as reported.

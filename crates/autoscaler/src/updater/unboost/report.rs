@@ -6,6 +6,7 @@ use plumb_controller::ObjectRef;
 use plumb_controller::events::NewEvent;
 use plumb_resize::Quantity;
 
+use super::observed::Resized;
 use super::{Inner, UnboostError};
 use crate::api::VerticalPodAutoscaler;
 use crate::boost::annotation::read_boosts;
@@ -51,17 +52,28 @@ impl Inner {
         }
     }
 
-    /// Emits events that boosts were ended.
-    pub(super) fn report_unboost(&self, pod: &Pod, vpa: Option<&VerticalPodAutoscaler>, unboost: &Unboost) {
+    /// Emits events that boosts have ended, once the node has applied that.
+    pub(super) fn report_unboost(
+        &self,
+        pod: &Pod,
+        vpa: Option<&VerticalPodAutoscaler>,
+        unboost: &Unboost,
+        resized: Option<&Resized>,
+    ) {
+        let boosts = read_boosts(pod);
         for container in &unboost.containers {
+            let sent =
+                resized.and_then(|resized| resized.from.iter().find(|(name, _)| *name == container.name));
+            let before = sent.map(|(_, from)| *from);
+            let before = before.or_else(|| boosts.get(&container.name).map(|boost| boost.boosted));
+            let before = before.map_or(String::new(), |before| format!("{} to ", shown(before)));
             let damaged = container.damaged.as_ref();
             let from = damaged.map(|damaged| {
                 format!(" (by {:?}: the annotation of the boost: {damaged})", container.source)
             });
             let message = format!(
-                "CPU start-up boost of container {} ended: {} to {}{}",
+                "CPU start-up boost of container {} ended: {before}{}{}",
                 container.name,
-                shown(container.from),
                 shown(container.to),
                 from.unwrap_or_default()
             );

@@ -13,7 +13,7 @@ use crate::boost::annotation::{
 };
 use crate::boost::restart::Restart;
 use crate::boost::{BoostPlan, Cpu, Unboost};
-use crate::updater::attempt::IN_PLACE_UPDATED;
+use crate::updater::attempt::{ANNOTATION, IN_PLACE_UPDATED, Record};
 
 type Annotations = BTreeMap<String, Option<String>>;
 
@@ -60,8 +60,9 @@ impl Inner {
     }
 
     /// Removes the annotations of the boosts that have ended, of this version of the pod alone: a rollout may have written
-    /// since that a container gets back to other resources.
-    pub(super) async fn finish(&self, pod: &Pod, unboost: &Unboost) -> Result<(), UnboostError> {
+    /// since that a container gets back to other resources. Returns whether they were removed; if not, the pod has changed
+    /// since.
+    pub(super) async fn finish(&self, pod: &Pod, unboost: &Unboost) -> Result<bool, UnboostError> {
         let ended: BTreeSet<&str> = unboost
             .containers
             .iter()
@@ -78,7 +79,14 @@ impl Inner {
             (!left.is_empty()).then(|| boosts_text(left.iter().map(|(name, boost)| (name.as_str(), *boost))));
         annotations.insert(BOOSTS.to_owned(), boosts);
         annotations.insert(IN_PLACE_UPDATED.to_owned(), Some("true".to_owned()));
-        self.annotate(pod, &annotations).await.map(drop)
+        Ok(self.annotate(pod, &annotations).await?.is_some())
+    }
+
+    /// Records on the pod that an unboost failed. Returns the pod with the record; `None` if it has changed since, and comes
+    /// again.
+    pub(super) async fn record(&self, pod: &Pod, record: &Record) -> Result<Option<Pod>, UnboostError> {
+        let annotations = Annotations::from([(ANNOTATION.to_owned(), record.annotation())]);
+        self.annotate(pod, &annotations).await
     }
 
     /// Annotates the boosts of containers that restart. None if the pod has changed since, and comes again.

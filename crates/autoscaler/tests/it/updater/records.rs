@@ -1,7 +1,11 @@
 //! What is recorded about attempts, as an annotation of the pod.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_autoscaler::updater::attempt::{ANNOTATION, Accepted, Infeasible, Record, Rejected, is_any_lower};
+use plumb_autoscaler::updater::attempt::{
+    ANNOTATION, Accepted, FailedUnboost, Infeasible, Record, Rejected, Requests, is_any_lower,
+};
 use plumb_resize::resource::{Declared, Requirements};
 use proptest::prelude::*;
 
@@ -23,7 +27,7 @@ fn requests() -> impl Strategy<Value = std::collections::BTreeMap<String, Declar
 
 proptest! {
     #[test]
-    fn a_record_is_read_as_it_was_written(infeasible in requests(), rejected in requests(), generation: i64) {
+    fn a_record_is_read_as_it_was_written(infeasible in requests(), rejected in requests(), generation: i64, cpu: i64) {
         let resources = rejected
             .into_iter()
             .map(|(name, requests)| (name, Requirements { requests, limits: Declared::NONE }))
@@ -32,6 +36,7 @@ proptest! {
             accepted: Some(Accepted { generation, at: now() }),
             infeasible: Some(Infeasible { requests: infeasible, allocatable: amounts("4/8Gi") }),
             rejected: Some(Rejected { resources, generation, message: "no".into() }),
+            unboost: Some(FailedUnboost { cpu: [("app".to_owned(), cpu)].into(), allocatable: amounts("4/8Gi") }),
         };
         prop_assert_eq!(read(&record.annotation().unwrap()), record);
     }
@@ -54,6 +59,34 @@ proptest! {
         prop_assert_eq!(known.is_void(&new, amounts("4/8Gi")), lower);
         prop_assert!(!is_any_lower(&stored, &stored));
     }
+}
+
+#[test]
+fn a_failed_unboost_applies_to_as_much_cpu_on_the_same_node() {
+    let cpu = BTreeMap::from([("app".to_owned(), 900), ("side".to_owned(), 100)]);
+    let failed = FailedUnboost { cpu, allocatable: amounts("4/8Gi") };
+    let recommended = |app: &str, side: &str| {
+        Requests::from([("app".to_owned(), amounts(app)), ("side".to_owned(), amounts(side))])
+    };
+    for (app, side, allocatable, applies) in [
+        ("900m/1Gi", "100m/1Gi", "4/8Gi", true),
+        // Less memory does not help.
+        ("900m/1Mi", "100m/1Mi", "4/8Gi", true),
+        ("2/1Gi", "100m/1Gi", "4/8Gi", true),
+        ("800m/1Gi", "200m/1Gi", "4/8Gi", true),
+        ("899m/1Gi", "100m/1Gi", "4/8Gi", false),
+        // A container without a recommendation is as before.
+        ("-/1Gi", "100m/1Gi", "4/8Gi", true),
+        ("900m/1Gi", "100m/1Gi", "5/8Gi", false),
+        ("900m/1Gi", "100m/1Gi", "4/16Gi", true),
+        ("900m/1Gi", "100m/1Gi", "-/-", true),
+    ] {
+        let what = format!("{app} and {side} on {allocatable}");
+        assert_eq!(failed.applies_to(&recommended(app, side), amounts(allocatable)), applies, "{what}");
+    }
+    assert!(failed.is_applied(&recommended("900m/1Gi", "100m/1Gi")));
+    assert!(!failed.is_applied(&recommended("800m/1Gi", "100m/1Gi")));
+    assert!(!failed.is_applied(&recommended("-/1Gi", "100m/1Gi")));
 }
 
 #[test]

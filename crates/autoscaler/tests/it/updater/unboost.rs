@@ -437,3 +437,106 @@ async fn an_unboost_without_the_resize_subresource_is_an_error_and_tried_again()
     world.pass(Duration::from_mins(20)).await;
     assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
 }
+
+/// AEP-7862: the updater does not evict a pod whose unboost failed. Its replacement would be boosted, and fail in the same way.
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_not_evicted_after_its_unboost_failed_or_was_deferred() {
+    for rules in dialects() {
+        for mode in ["Recreate", "InPlaceOrRecreate", "InPlace"] {
+            for (answer, recommended) in
+                [(Answer::Infeasible, "3/1Gi"), (Answer::Deferred, "3/1Gi"), (Answer::Applied, "6/1Gi")]
+            {
+                let what = format!("{mode} {answer:?} {recommended}");
+                // The API server refuses more than the node has by one dialect, the node by the other.
+                let refuses = recommended == "6/1Gi" && rules == Rules::v1_36();
+                let mut world = World::new(rules.clone()).await;
+                world.vpa(mode, json!({ "minReplicas": 1 })).await;
+                world.start_updater(options());
+                boost(&world, ten_seconds()).await;
+                world.recommend("150m/1Gi").await;
+                boosted(&world, ORIGINAL).await;
+                world.pass(MOMENT).await;
+                world.recommend(recommended).await;
+                world.pass(Duration::from_secs(12)).await;
+                if !refuses {
+                    assert_eq!(world.requests("web-0").await, amounts(recommended), "{what}");
+                    let answer = if recommended == "6/1Gi" { Answer::Infeasible } else { answer };
+                    world.answer("web-0", answer).await;
+                    world.pass(Duration::from_secs(12)).await;
+                }
+                assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"), "{what}");
+                assert!(
+                    !world.events("web-0").await.contains_key("StartupBoostEnded"),
+                    "{what}: not applied"
+                );
+                let attempts = world.count("/resize");
+                world.answer("web-0", Answer::Applied).await;
+                world.pass(Duration::from_secs(12)).await;
+                assert!(!is_marked(&world).await, "{what}");
+                let ended = "CPU start-up boost of container app ended: request 1 to request 100m";
+                assert_eq!(
+                    world.events("web-0").await["StartupBoostEnded"],
+                    [(ended.to_owned(), 1)],
+                    "{what}"
+                );
+
+                // A deferred resize is attempted again in place, and an infeasible one is not.
+                if answer == Answer::Deferred && mode != "Recreate" {
+                    assert_eq!(world.requests("web-0").await, amounts(recommended), "{what}");
+                    world.answer("web-0", Answer::Deferred).await;
+                } else {
+                    assert_eq!(world.count("/resize"), attempts, "{what}");
+                }
+                world.kill_updater().await;
+                world.start_updater(options());
+                world.pass(Duration::from_mins(10)).await;
+                assert_eq!(
+                    (world.names().await, world.count("/eviction")),
+                    (vec!["web-0".to_owned()], 0),
+                    "{what}"
+                );
+                if mode != "InPlace" {
+                    let message = world.condition("PodsUpdated").await.unwrap().message.unwrap();
+                    assert!(message.contains("UnboostFailed: 1"), "{what}: {message}");
+                }
+
+                // Less CPU is another matter.
+                if answer == Answer::Deferred && mode != "Recreate" {
+                    continue;
+                }
+                world.recommend("200m/1Gi").await;
+                world.pass(MOMENT).await;
+                if mode == "Recreate" {
+                    assert_eq!(world.count("/eviction"), 1, "{what}");
+                } else {
+                    assert_eq!(world.requests("web-0").await, amounts("200m/1Gi"), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_unboost_failed_is_updated_once_its_node_has_grown() {
+    for (rules, mode) in dialects()
+        .into_iter()
+        .flat_map(|rules| ["InPlace", "InPlaceOrRecreate"].map(|mode| (rules.clone(), mode)))
+    {
+        let world = World::start(rules.clone(), mode).await;
+        boost(&world, ten_seconds()).await;
+        world.recommend("6/1Gi").await;
+        boosted(&world, ORIGINAL).await;
+        world.pass(Duration::from_secs(12)).await;
+        if rules != Rules::v1_36() {
+            world.answer("web-0", Answer::Infeasible).await;
+            world.pass(Duration::from_secs(12)).await;
+        }
+        world.answer("web-0", Answer::Applied).await;
+        world.pass(Duration::from_mins(2)).await;
+        assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"), "{mode}");
+        world.set_allocatable("16", "32Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-0").await, amounts("6/1Gi"), "{mode}");
+        assert_eq!(world.count("/eviction"), 0, "{mode}");
+    }
+}
