@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use plumb_autoscaler::api::kills_counted_message;
+use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::decide::Subject;
 use plumb_autoscaler::updater::oom_hold::{OomHold, hold};
 use plumb_resize::rules::Rules;
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::make::{amounts, at, now, pod, subject};
-use super::world::{Answer, MOMENT, World, dialects};
+use super::world::{Answer, MOMENT, World, dialects, options};
 
 fn killed(mut pod: Value, finished: &str) -> Value {
     pod["status"]["containerStatuses"][0]["lastState"] = json!({ "terminated": {
@@ -253,7 +254,10 @@ async fn a_recommender_that_does_not_report_kills_is_waited_for_two_minutes() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_was_killed_keeps_its_memory_for_a_day_and_gets_the_cpu_in_place() {
     for mode in ["Recreate", "InPlaceOrRecreate", "InPlace"] {
-        let world = World::start(Rules::v1_36(), mode).await;
+        let mut world = World::new(Rules::v1_36()).await;
+        world.vpa(mode, json!({})).await;
+        // Two days of virtual time: nothing here depends on the interval.
+        world.start_updater(Options { interval: Duration::from_hours(1), ..options() });
         world.recommend("1/1Gi").await;
         world.pods_of(3, "1/1Gi").await;
         let killed = kill(&world, "web-0").await;
