@@ -9,14 +9,14 @@ use std::time::Duration;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 
-use crate::request_body::MAX_BODY;
-
+/// How many bytes are discarded: as many as a valid body may have.
+const MOST: usize = 3 << 20;
 /// How long a response waits for the rest of the request. A client that sends a body at all sends it at once.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reads and discards as much as a valid body may have, within a timeout.
+/// Reads and discards a body up to a limit, within a timeout.
 pub(crate) async fn discard<B: Body + Unpin>(body: &mut B) {
-    let mut left = MAX_BODY;
+    let mut left = MOST;
     let read = async {
         while let Some(Ok(frame)) = body.frame().await {
             let size = frame.into_data().map_or(0, |data| bytes::Buf::remaining(&data));

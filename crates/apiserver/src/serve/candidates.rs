@@ -1,15 +1,15 @@
 //! The connections that are closed first when too many are open.
 //!
-//! Anybody can open connections and send nothing, so the limit of connections must not keep out those who have credentials.
-//! When no permit is free the server closes, in this order:
+//! A client without credentials can open connections and send nothing, so the limit of connections must not keep out clients
+//! that have credentials. When no permit is free the server closes, in this order:
 //!
 //! 1. connections of clients that are not authenticated, without a request in flight,
 //! 2. connections of clients that are not authenticated,
 //! 3. connections of authenticated clients without a request in flight: clients expect that idle connections are closed.
 //!
-//! Of several, those of the source address with the most connections, and of these the ones that are idle for longest. So
-//! a client that connects and sends a request at once is not closed before it is authenticated, unless it comes from the
-//! address that has the most connections, and even then only if all others have been idle for a shorter time.
+//! Of several, those of the source address with the most connections, and of these the ones that are idle for longest. So a
+//! client that connects and sends a request at once is authenticated before its turn to be closed comes. Addresses alone do
+//! not suffice: the pods of a node share the address of its proxy.
 
 use std::{
     cmp::Reverse,
