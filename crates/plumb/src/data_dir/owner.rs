@@ -41,57 +41,60 @@ pub(super) fn check(directory: &Path) -> anyhow::Result<()> {
 
 /// Whether the effective user alone can have written a path, as far as its own owner and mode tell.
 pub(super) fn is_trusted(path: &Path) -> bool {
-    matches!(problem(path), Ok(Some(None)))
+    matches!(examine(path), Ok(Finding::Trusted))
 }
 
 /// Refuses a path that another user owns or can write to. Returns whether there is such a path.
 pub(crate) fn check_path(path: &Path) -> anyhow::Result<bool> {
     let shown = path.display();
-    match problem(path).with_context(|| format!("examining {shown}"))? {
-        None => Ok(false),
-        Some(None) => Ok(true),
-        Some(Some(Problem::Owner(owner))) => bail!(
+    match examine(path).with_context(|| format!("examining {shown}"))? {
+        Finding::Missing => Ok(false),
+        Finding::Trusted => Ok(true),
+        Finding::OfUser(owner) => bail!(
             "{shown} belongs to user {owner} and not to user {}, who runs this: keys and objects that another user can \
              change are not trusted; choose another directory with --data-dir",
             geteuid()
         ),
-        Some(Some(Problem::Mode(mode))) => bail!(
+        Finding::Writable(mode) => bail!(
             "other users can write to {shown} (its mode is {mode:o}): keys and objects that another user can change are not \
              trusted; if no other user has changed anything in it, run `chmod go-w {shown}`"
         ),
     }
 }
 
-/// Why a path is not trusted.
-enum Problem {
-    /// It belongs to this user.
-    Owner(u32),
-    /// Others may write to it.
-    Mode(u32),
+/// What the owner and the mode of a path tell.
+enum Finding {
+    /// Nothing is there.
+    Missing,
+    /// The effective user alone can have written it.
+    Trusted,
+    /// It belongs to another user.
+    OfUser(u32),
+    /// Others may write to it, by its mode.
+    Writable(u32),
 }
 
-/// Why a path is not trusted, if it is not; `None` if nothing is there.
-fn problem(path: &Path) -> io::Result<Option<Option<Problem>>> {
+fn examine(path: &Path) -> io::Result<Finding> {
     // Both a link and its target are checked, and not the directory that the target is in: the user who created the link
     // chose that.
     for read in [std::fs::symlink_metadata, std::fs::metadata] {
         let found: std::fs::Metadata = match read(path) {
             Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {
-                return Ok(None);
+                return Ok(Finding::Missing);
             }
             found => found?,
         };
         if found.uid() != geteuid().as_raw() {
-            return Ok(Some(Some(Problem::Owner(found.uid()))));
+            return Ok(Finding::OfUser(found.uid()));
         }
         let mode = found.mode() & 0o7777;
         // A link has no mode of its own, and the permissions of a socket are those of its directory.
         let has_mode = found.is_file() || found.is_dir();
         if has_mode && mode & WRITABLE_BY_OTHERS != 0 {
-            return Ok(Some(Some(Problem::Mode(mode))));
+            return Ok(Finding::Writable(mode));
         }
     }
-    Ok(Some(None))
+    Ok(Finding::Trusted)
 }
 
 #[cfg(test)]
