@@ -60,6 +60,15 @@ impl Component {
         }
     }
 
+    /// The name of the configuration of its webhook, if it has one.
+    pub fn webhook_configuration(self) -> Option<&'static str> {
+        match self {
+            Self::Recommender | Self::Updater => None,
+            Self::Admission | Self::Autoscaler => Some(plumb_autoscaler::admission::registration::NAME),
+            Self::Rollout => Some(plumb_rollout::webhook::NAME),
+        }
+    }
+
     /// Whether there is one process of it at a time, whatever the number of replicas of the others.
     pub fn is_single(self) -> bool {
         self == Self::Autoscaler

@@ -106,6 +106,7 @@ pub(crate) fn of_component(component: Component, options: &Options, objects: &mu
     objects.push(account);
     rbac::add(component, options, objects);
     objects.extend(network::webhook_service(component, options));
+    objects.extend(network::webhook_configuration(component));
     objects.push(deployment::deployment(component, options));
     objects.push(deployment::disruption_budget(component, options));
 }

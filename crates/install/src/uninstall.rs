@@ -123,6 +123,8 @@ pub async fn uninstall(
     // Components that are parts of others have objects in common with them.
     let mut seen = BTreeSet::new();
     objects.retain(|object| seen.insert((kind(object).to_owned(), object.name_any())));
+    // Whose a webhook configuration is, those who registered webhooks in it decide, not its labels.
+    objects.retain(|object| kind(object) != "MutatingWebhookConfiguration");
     if let Some(other) = installed_elsewhere(client, &removal.namespace).await? {
         return Err(UninstallError::InstalledElsewhere(other));
     }
@@ -217,7 +219,11 @@ pub(crate) async fn registration_of(
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let found = api.get_opt(name).await.map_err(failed("reading", &webhook_configuration(name)))?;
     let Some(found) = found else { return Ok(Registration::Missing) };
-    Ok(if !is_managed_by(&found, manager) {
+    // An installation whose webhook has not registered yet.
+    let is_unused = found.webhooks.iter().all(Vec::is_empty) && is_of_installation(&found);
+    Ok(if is_unused {
+        Registration::OfInstallation
+    } else if !is_managed_by(&found, manager) {
         Registration::Foreign
     } else if is_on_loopback(&found) {
         Registration::OfPlumbUp

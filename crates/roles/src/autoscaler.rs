@@ -1,6 +1,6 @@
 //! The components of the Vertical Pod Autoscaler.
 
-use crate::{CREATE_LEASE, Component, FOLLOW, READ, Rule, on_lease, rule};
+use crate::{CREATE_LEASE, CREATE_WEBHOOK_CONFIGURATION, Component, FOLLOW, READ, Rule, on_lease, rule};
 
 /// The workloads that a VPA may target.
 const APPS: &[&str] = &["daemonsets", "deployments", "replicasets", "statefulsets"];
@@ -17,6 +17,7 @@ pub const DEFINITIONS: Component = Component {
         &["customresourcedefinitions"],
         &["create", "get", "list", "patch", "watch"],
     )],
+    registration: &[],
     local: &[],
     election: &[],
 };
@@ -38,6 +39,7 @@ pub const RECOMMENDER: Component = Component {
         // With --use-external-metrics; which metrics is a flag.
         rule(&["external.metrics.k8s.io"], &["*"], &["list"]),
     ],
+    registration: &[],
     local: &[],
     // A lease for each shard and one for each process, which is labelled: how many there are is a flag.
     election: &[rule(
@@ -65,6 +67,7 @@ pub const UPDATER: Component = Component {
         rule(VPA, &["verticalpodautoscalers"], FOLLOW),
         rule(VPA, &["verticalpodautoscalers/status"], &["patch"]),
     ],
+    registration: &[],
     local: &[on_lease(ADMISSION_LEASE, &["get"])],
     election: &[CREATE_LEASE, on_lease(&["vpa-updater"], &["get", "update"])],
 };
@@ -77,12 +80,7 @@ pub const ADMISSION_CONTROLLER: Component = Component {
         rule(&[""], &["limitranges", "nodes", "resourcequotas"], FOLLOW),
         rule(&[""], &["nodes", "replicationcontrollers"], &["get"]),
         rule(&[""], &["events"], &["create", "patch"]),
-        // To apply what does not exist is to create it.
-        rule(
-            &["admissionregistration.k8s.io"],
-            &["mutatingwebhookconfigurations"],
-            &["create", "list", "watch"],
-        ),
+        rule(&["admissionregistration.k8s.io"], &["mutatingwebhookconfigurations"], FOLLOW),
         Rule {
             groups: &["admissionregistration.k8s.io"],
             resources: &["mutatingwebhookconfigurations"],
@@ -94,6 +92,7 @@ pub const ADMISSION_CONTROLLER: Component = Component {
         rule(&["*"], &["*/scale"], &["get"]),
         rule(VPA, &["verticalpodautoscalers"], FOLLOW),
     ],
+    registration: &[CREATE_WEBHOOK_CONFIGURATION],
     local: &[
         rule(&[""], &["secrets"], &["create"]),
         Rule {

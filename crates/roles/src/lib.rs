@@ -45,6 +45,10 @@ pub struct Component {
     pub cluster: &'static [Rule],
     /// What it may do in its own namespace.
     pub local: &'static [Rule],
+    /// What it may do besides to register its webhook, in `plumb up`. An installation has the webhook configuration among its
+    /// objects: a rule cannot restrict creations by name, and who may create any webhook configuration sees and changes every
+    /// object of the cluster.
+    pub registration: &'static [Rule],
     /// What its leader election needs in its own namespace. In `plumb up` there is one process, and no election.
     pub election: &'static [Rule],
 }
@@ -66,6 +70,10 @@ const CREATE_LEASE: Rule = rule(&["coordination.k8s.io"], &["leases"], &["create
 const fn on_lease(names: &'static [&'static str], verbs: &'static [&'static str]) -> Rule {
     Rule { groups: &["coordination.k8s.io"], resources: &["leases"], names, verbs }
 }
+
+/// Creates a webhook configuration.
+const CREATE_WEBHOOK_CONFIGURATION: Rule =
+    rule(&["admissionregistration.k8s.io"], &["mutatingwebhookconfigurations"], &["create"]);
 
 const READ: &[&str] = &["get", "list", "watch"];
 const FOLLOW: &[&str] = &["list", "watch"];

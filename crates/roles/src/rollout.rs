@@ -1,7 +1,7 @@
 //! The controllers of in-place rollouts: CloneSets, and the resizes of Deployments, StatefulSets and DaemonSets, also those of
 //! OpenKruise.
 
-use crate::{CREATE_LEASE, Component, FOLLOW, Rule, on_lease, rule};
+use crate::{CREATE_LEASE, CREATE_WEBHOOK_CONFIGURATION, Component, FOLLOW, Rule, on_lease, rule};
 
 /// The rollout controllers. They resize pods and evict them as the updater does; for CloneSets they also create and delete
 /// pods, claims and revisions.
@@ -16,16 +16,12 @@ pub const ROLLOUT: Component = Component {
         // When a resize that a quota refused may pass.
         rule(&[""], &["resourcequotas"], FOLLOW),
         // Whether OpenKruise runs; and the webhook that holds workloads, where its feature gate is on.
-        rule(
-            &["admissionregistration.k8s.io"],
-            &["mutatingwebhookconfigurations"],
-            &["create", "list", "watch"],
-        ),
+        rule(&["admissionregistration.k8s.io"], &["mutatingwebhookconfigurations"], FOLLOW),
         Rule {
             groups: &["admissionregistration.k8s.io"],
             resources: &["mutatingwebhookconfigurations"],
             names: &["plumb-rollout-webhook"],
-            verbs: &["delete", "patch"],
+            verbs: &["patch"],
         },
         rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], FOLLOW),
         rule(&["apps"], &["controllerrevisions"], &["create", "delete", "list", "patch", "update", "watch"]),
@@ -44,6 +40,7 @@ pub const ROLLOUT: Component = Component {
         rule(&["plumb.dev"], &["rolloutpolicies"], FOLLOW),
         rule(&["plumb.dev"], &["rolloutpolicies/status"], &["patch"]),
     ],
+    registration: &[CREATE_WEBHOOK_CONFIGURATION],
     // The certificate authority of the webhook.
     local: &[
         rule(&[""], &["secrets"], &["create"]),

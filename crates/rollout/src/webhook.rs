@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, join};
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MutatingWebhookConfiguration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Client;
-use kube::api::DeleteParams;
+use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Informer};
@@ -72,12 +72,14 @@ pub fn registration(endpoint: Endpoint) -> Registration {
     }
 }
 
-/// Deletes the configuration: without the feature gate no workload is held.
+/// Removes the webhook from its configuration: without the feature gate no workload is held. The configuration itself stays: in
+/// an installation the webhook may not create it again.
 pub async fn unregister(client: &Client) -> kube::Result<()> {
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    match api.delete(NAME, &DeleteParams::default()).await {
+    let patch = Patch::Merge(serde_json::json!({ "webhooks": [] }));
+    match api.patch(NAME, &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        deleted => deleted.map(drop),
+        patched => patched.map(drop),
     }
 }
 

@@ -1,9 +1,11 @@
 //! How the components are reached: the Services of the webhooks, the metrics, and who may connect.
 
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPort, NetworkPolicySpec,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
@@ -39,6 +41,17 @@ pub(super) fn webhook_service(component: Component, options: &Options) -> Option
         ..ServiceSpec::default()
     };
     Some(Service { metadata, spec: Some(spec), status: None })
+}
+
+/// The configuration of the webhook of a component, without webhooks: the component adds its own, with the certificate that it makes
+/// at run time. It may change this configuration and create none.
+pub(super) fn webhook_configuration(component: Component) -> Option<MutatingWebhookConfiguration> {
+    let metadata = ObjectMeta {
+        name: Some(component.webhook_configuration()?.to_owned()),
+        labels: Some(component_labels(component)),
+        ..ObjectMeta::default()
+    };
+    Some(MutatingWebhookConfiguration { metadata, webhooks: None })
 }
 
 /// A headless Service with the metrics of every pod.

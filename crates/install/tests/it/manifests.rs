@@ -24,7 +24,13 @@ fn named<'a>(objects: &'a [DynamicObject], of: &str, name: &str) -> &'a DynamicO
 #[test]
 fn every_object_carries_the_labels_and_stands_in_the_namespace() {
     let options = Options { service_monitor: true, ..all() };
-    let cluster_scoped = ["Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"];
+    let cluster_scoped = [
+        "Namespace",
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "MutatingWebhookConfiguration",
+    ];
     let objects = manifests(&options);
     let names: BTreeSet<(&str, Option<String>, String)> =
         objects.iter().map(|object| (kind(object), object.namespace(), object.name_any())).collect();
@@ -220,4 +226,23 @@ fn the_documents_read_back_as_the_objects() {
     let read: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     let objects: Vec<Value> = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
     assert_eq!(read, objects);
+}
+
+#[test]
+fn a_component_changes_its_own_webhook_configuration_and_creates_none() {
+    let objects = manifests(&all());
+    for (name, component) in
+        [("vpa-webhook-config", Component::Admission), ("plumb-rollout-webhook", Component::Rollout)]
+    {
+        let configuration = named(&objects, "MutatingWebhookConfiguration", name);
+        assert_eq!(configuration.data.get("webhooks"), None, "the component adds its own");
+        for (_, role) in component.roles() {
+            let rules = role.cluster.iter().chain(role.local).chain(role.election);
+            for rule in rules.filter(|rule| rule.resources.contains(&"mutatingwebhookconfigurations")) {
+                let reads = rule.verbs.iter().all(|verb| ["list", "watch"].contains(verb));
+                assert!(reads || rule.names == [name], "{rule:?}");
+                assert!(!rule.verbs.contains(&"create"), "{rule:?}");
+            }
+        }
+    }
 }

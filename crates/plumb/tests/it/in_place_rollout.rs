@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
-use plumb_harness::{eventually, object, until, until_all, until_gone};
+use plumb_harness::{eventually, object, until, until_all};
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use serde_json::{Value, json};
 
@@ -187,7 +187,8 @@ async fn without_the_gate_pods_are_recreated_and_nothing_is_registered() {
     let cluster = Cluster::start_with(&data, &FLAGS);
     let client = cluster.client().await;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    until_gone(&webhooks, "plumb-rollout-webhook").await;
+    let is_unregistered = |found: &MutatingWebhookConfiguration| found.webhooks.iter().all(Vec::is_empty);
+    until(&webhooks, "plumb-rollout-webhook", is_unregistered).await;
     let before = uids(&until_pods(&client, "web", 2, "100m").await);
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     // No node has so much: the Deployment's own controller does not get ahead.

@@ -193,7 +193,9 @@ async fn an_installation_recommends_resizes_boosts_and_rolls_out() {
         .await;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     for name in ["vpa-webhook-config", "plumb-rollout-webhook"] {
-        watch.until(name, async || webhooks.get_opt(name).await.unwrap().is_some()).await;
+        let is_registered =
+            |found: MutatingWebhookConfiguration| found.webhooks.is_some_and(|all| !all.is_empty());
+        watch.until(name, async || webhooks.get_opt(name).await.unwrap().is_some_and(is_registered)).await;
     }
 
     boosts(&watch, &deployments, &vpas).await;

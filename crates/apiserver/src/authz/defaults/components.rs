@@ -18,7 +18,9 @@ pub(super) fn roles() -> [(&'static str, Vec<RoleLine>); 2] {
         rules: rules.iter().map(Rule::from).collect(),
         aggregate: Vec::new(),
     };
-    let cluster = COMPONENTS.iter().map(|component| line(component, None, component.cluster));
+    let cluster = COMPONENTS
+        .iter()
+        .map(|component| line(component, None, &[component.cluster, component.registration].concat()));
     let local = with_local().map(|component| line(component, Some(NAMESPACE), component.local));
     [("clusterroles", cluster.collect()), ("roles", local.collect())]
 }

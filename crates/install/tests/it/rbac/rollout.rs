@@ -178,8 +178,6 @@ async fn the_rollout_uses_every_right_that_it_has_and_needs_no_other() {
         &[
             // An event that is repeated is counted up.
             "patch events",
-            // Kubernetes asks for it when what is applied does not exist; the request is a patch.
-            "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
             // When the authority is renewed, after years.
             "update secrets",
             // Where OpenKruise is installed.
