@@ -7,7 +7,8 @@
 //!
 //! Upstream looks once a minute, and counts a pod as running whether it is ready or not. This updater acts on events, so it
 //! gives a pod that was just started as much time: a pod that is not ready counts as running only once that has been so for
-//! [`Settings::settle`].
+//! [`Settings::settle`]. And since a pod that is not ready counts as running then, the last ready pod of several is not
+//! disrupted while none of the others is ready: upstream may evict the one that serves.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -41,6 +42,8 @@ pub struct Group {
     pub running: i64,
     /// How many of those that run are disrupted: their resize restarts a container, or they are being evicted.
     pub disrupted: i64,
+    /// How many pods are ready and not disrupted.
+    pub ready: i64,
     /// Whether fewer pods are live than any disruption requires.
     pub below_min_replicas: bool,
     /// When the number of running pods changes without an event: a pod has been not ready for long enough.
@@ -67,6 +70,7 @@ impl Group {
                 }
                 Standing::Running => {
                     group.running += 1;
+                    group.ready += i64::from(serves(pod));
                     group.disrupted += i64::from(pod.is_restarting());
                 }
             }
@@ -84,32 +88,46 @@ impl Group {
         alive > required || one
     }
 
-    /// Whether one more pod may be resized where that costs budget: a container of it restarts, or resizes are counted like
-    /// evictions.
-    pub fn allows_resize(&self) -> bool {
-        !self.below_min_replicas && self.is_disruptable()
+    /// Whether a pod may be resized where that costs budget: a container of it restarts, or resizes are counted like evictions.
+    pub fn allows_resize(&self, pod: &PodState) -> bool {
+        !self.below_min_replicas && self.is_disruptable() && self.leaves_a_ready_pod(pod)
     }
 
     /// Whether a pod may be evicted. A pod that does not run, or is disrupted already, needs no budget.
     pub fn allows_eviction(&self, pod: &PodState) -> bool {
         !self.below_min_replicas
-            && (pod.phase == Phase::Pending || pod.is_restarting() || self.is_disruptable())
+            && (pod.phase == Phase::Pending
+                || pod.is_restarting()
+                || (self.is_disruptable() && self.leaves_a_ready_pod(pod)))
+    }
+
+    /// Whether a ready pod is left once a pod is disrupted, unless all may be missing.
+    fn leaves_a_ready_pod(&self, pod: &PodState) -> bool {
+        let may_all_be_missing = self.configured <= 1 || self.tolerance >= self.configured;
+        may_all_be_missing || !serves(pod) || self.ready > 1
     }
 
     /// A pod of the group is resized where that costs budget.
-    pub fn resize(&mut self) {
+    pub fn resize(&mut self, pod: &PodState) {
         self.disrupted += 1;
+        self.ready -= i64::from(serves(pod));
     }
 
     /// A pod of the group is evicted.
     pub fn evict(&mut self, pod: &PodState) {
         self.disrupted += i64::from(pod.phase != Phase::Pending && !pod.is_restarting());
+        self.ready -= i64::from(serves(pod));
     }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "as upstream does")]
 fn share(configured: i64, settings: &Settings) -> i64 {
     (configured as f64 * settings.eviction_tolerance).clamp(0.0, configured.max(0) as f64) as i64
+}
+
+/// Whether a pod is ready, and no resize restarts it.
+fn serves(pod: &PodState) -> bool {
+    pod.ready.is_ready && pod.phase == Phase::Running && !pod.is_restarting()
 }
 
 /// How a pod counts in its group.
@@ -161,7 +179,7 @@ mod tests {
             let mut group = Group { configured, tolerance, running, ..Group::default() };
             let mut disrupted = 0;
             while group.is_disruptable() && disrupted < running {
-                group.resize();
+                group.disrupted += 1;
                 disrupted += 1;
             }
             assert_eq!(disrupted, wanted, "{configured} configured, {running} running, {tolerance}");

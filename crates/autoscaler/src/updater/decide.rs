@@ -258,7 +258,7 @@ pub fn plan(
                     decision
                 })?;
                 if let InPlace::Resize { costs_budget: true } = decision {
-                    spend(&mut groups, subject, Group::resize);
+                    spend(&mut groups, subject, |group| group.resize(&subject.pod));
                 }
                 Some(Decided { position: *position, decision })
             };
@@ -284,7 +284,7 @@ pub fn plan(
                 })?;
                 match &decision {
                     Recreating::InPlace(InPlace::Resize { costs_budget: true }) => {
-                        spend(&mut groups, subject, Group::resize);
+                        spend(&mut groups, subject, |group| group.resize(&subject.pod));
                     }
                     Recreating::Evict(_) => spend(&mut groups, subject, |group| group.evict(&subject.pod)),
                     Recreating::InPlace(_) => {}

@@ -493,7 +493,7 @@ fn attempt(question: &Question<'_>, group: &Group) -> InPlace {
     if skip_budget && !pod.restarts_for(recommendation) {
         return InPlace::Resize { costs_budget: false };
     }
-    if group.allows_resize() {
+    if group.allows_resize(pod) {
         return InPlace::Resize { costs_budget: true };
     }
     InPlace::Wait(if group.below_min_replicas { Wait::MinReplicas } else { Wait::Budget })

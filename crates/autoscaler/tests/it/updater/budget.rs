@@ -132,7 +132,14 @@ proptest! {
             },
         }
         let live = kinds.iter().filter(|kind| !matches!(kind, Kind::Terminating)).count();
-        prop_assert!(evicted == 0 || live >= usize::try_from(min_replicas).unwrap());
+        prop_assert!(disrupted.is_empty() || live >= usize::try_from(min_replicas).unwrap(), "{evicted} are evicted");
+        let is_ready = |kind: Kind| serves(kind) && !matches!(kind, Kind::NotReadyForLong);
+        let ready = kinds.iter().filter(|kind| is_ready(**kind)).count();
+        let left = ready - disrupted.iter().filter(|at| is_ready(kinds[**at])).count();
+        prop_assert!(
+            ready == 0 || left > 0 || configured == 1 || sixteenths == 16,
+            "none of {ready} ready pods is left: {plan:?}"
+        );
         let before = kinds.iter().filter(|kind| serves(**kind)).count();
         let lost = disrupted.iter().filter(|at| serves(kinds[**at])).count();
         let configured = usize::try_from(configured).unwrap();

@@ -183,3 +183,22 @@ async fn a_resize_that_was_not_attempted_is_not_recorded_as_infeasible() {
     world.pass(Duration::from_mins(10)).await;
     assert_eq!(world.count("/resize"), 1);
 }
+
+/// A pod that has been not ready for a minute counts as running, as upstream has it, so that the budget alone would allow the
+/// eviction of the one pod that serves.
+#[tokio::test(start_paused = true)]
+async fn the_only_ready_pod_of_several_is_not_evicted() {
+    let world = World::start(Rules::v1_36(), "Recreate").await;
+    world.pods_of(3, "1/1Gi").await;
+    let now = world.clock.now().to_string();
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": now }] } });
+    for pod in ["web-1", "web-2"] {
+        world.node().patch_status(pod, &PatchParams::default(), &Patch::Merge(&unready)).await.unwrap();
+    }
+    world.pass(Duration::from_mins(5)).await;
+    world.recommend("2/2Gi").await;
+    world.pass(Duration::from_mins(5)).await;
+    let names = world.names().await;
+    assert!(names.contains(&"web-0".to_owned()), "{names:?}");
+    assert!(names.len() < 3, "a pod that is not ready is evicted: {names:?}");
+}
