@@ -9,6 +9,8 @@
 //!   Deferred            wait                                     evict after 5 minutes
 //!   InProgress, unknown wait                                     evict after an hour
 //!   Error               wait: the node retries                   evict
+//!   the same, and only  wait                                     wait, or resize to a newer recommendation
+//!   memory is lowered
 //!   no resize, no restart, skip-budget   resize                  resize
 //!   budget allows it                     resize                  resize
 //!   else                                 wait                    wait
@@ -386,6 +388,16 @@ pub fn decide_in_place_or_recreate(question: &Question<'_>, eviction: &EvictionQ
             let lower = is_any_lower(&question.recommendation.targets(), &pod.desired_requests());
             let tries = lower && !pod.has(question.recommendation) && eviction.obstacle.is_none();
             (!tries).then(|| Cause::Infeasible(message.clone()))
+        }
+        // The containers use more memory than they are to have: a node does not lower a limit below the usage (KEP-1287). A new
+        // pod would start with that limit, and be OOM-killed once it uses as much.
+        Stage::Failing { .. } | Stage::InProgress if pod.only_lowers_memory() => {
+            // A recommendation that is higher ends the attempt.
+            let raises = is_any_lower(&pod.desired_requests(), &question.recommendation.targets());
+            return Recreating::InPlace(match wait_for_node(question).filter(|_| !raises) {
+                Some(wait) => InPlace::Wait(wait),
+                None => attempt(question, group),
+            });
         }
         Stage::Failing { message } => Some(Cause::Error(message.clone())),
         Stage::Deferred { .. } => {

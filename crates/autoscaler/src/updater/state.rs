@@ -265,6 +265,23 @@ impl PodState {
             })
     }
 
+    /// Whether less memory is all that the node has not applied of the latest resize.
+    pub fn only_lowers_memory(&self) -> bool {
+        let mut lowers = false;
+        for container in &self.containers {
+            let actual = container.actual.unwrap_or(container.desired);
+            for (desired, actual) in
+                [(container.desired.requests, actual.requests), (container.desired.limits, actual.limits)]
+            {
+                if desired.cpu != actual.cpu || desired.memory > actual.memory {
+                    return false;
+                }
+                lowers |= desired.memory < actual.memory;
+            }
+        }
+        lowers
+    }
+
     /// Whether the spec has all that is recommended.
     pub fn has(&self, recommendation: &Recommendation) -> bool {
         self.containers.iter().all(|container| {

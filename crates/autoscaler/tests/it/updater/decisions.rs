@@ -250,6 +250,31 @@ fn every_row_of_the_table_is_decided_as_the_mode_has_it() {
     }
 }
 
+/// A node does not lower a memory limit below the usage, and reports an error (KEP-1287). A pod that is created with that limit
+/// instead would be OOM-killed once it uses as much.
+#[test]
+fn a_pod_is_not_evicted_because_its_memory_cannot_be_lowered() {
+    let lowering = |from: &str, to: &str, condition: Value| resizing(pod("web", from), to, Some(condition));
+    let error = || in_progress(Some("Error"), LONG_AGO);
+    for (from, to, condition, target, expected) in [
+        ("2/2Gi", "2/1Gi", error(), "2/1Gi", "deferred: ResizeError"),
+        ("2/2Gi", "2/1Gi", in_progress(None, LONG_AGO), "2/1Gi", "deferred: ResizeInProgress"),
+        ("2/2Gi", "2/1Gi", error(), "2/1000Mi", "deferred: ResizeError"),
+        // A higher recommendation ends the attempt.
+        ("2/2Gi", "2/1Gi", error(), "2/3Gi", "approved"),
+        ("2/2Gi", "2/1Gi", error(), "3/1Gi", "approved"),
+        // Anything else that fails is as before.
+        ("2/2Gi", "1/1Gi", error(), "1/1Gi", "evict: ResizeError"),
+        ("2/1Gi", "2/2Gi", error(), "2/2Gi", "evict: ResizeError"),
+        ("1/1Gi", "2/2Gi", in_progress(None, LONG_AGO), "2/2Gi", "evict: ResizeInProgress"),
+    ] {
+        let pod = lowering(from, to, condition);
+        let subject = Subject { observed: at(LONG_AGO), ..subject(&pod, target) };
+        let found = word(&decide(&UpdateMode::InPlaceOrRecreate, subject, &World::default()));
+        assert_eq!(found, expected, "{from} to {to}, then {target}");
+    }
+}
+
 #[test]
 fn recreate_evicts_within_the_budget_and_never_resizes() {
     let plain = pod("web", "1/1Gi");
