@@ -22,12 +22,15 @@
 
 mod any;
 mod context;
+mod ordered;
 mod settled;
 mod structure;
 mod value;
 
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
+
+pub use ordered::{write_fields, write_struct};
 pub use settled::{is_settled, settle};
 
 use crate::schema::{Kind, Schema, Shape, StructId};

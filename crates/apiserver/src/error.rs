@@ -7,6 +7,8 @@ use plumb_store::{RevisionError, WriteError};
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
+use crate::exchange::encode_ordered;
+
 /// The error of a request.
 ///
 /// Renders to the `Status` object that kube-apiserver would send, since clients act on reasons and causes.
@@ -353,7 +355,10 @@ impl Cause {
 impl ApiError {
     /// The response of the error.
     pub(crate) fn to_response(&self) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.to_status().to_string()));
+        let mut body = Vec::with_capacity(256);
+        encode_ordered(&self.to_status(), &mut body);
+        body.push(b'\n');
+        let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = self.code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

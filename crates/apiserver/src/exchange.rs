@@ -2,7 +2,7 @@
 
 pub(crate) mod naming;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use data_encoding::HEXLOWER;
 use http::header::{CONTENT_TYPE, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -29,9 +29,35 @@ pub(crate) fn answer(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Bo
     response
 }
 
+/// A response with an object in JSON and a newline, as Go's encoder writes it.
+pub(crate) fn answer_object(status: StatusCode, mut bytes: Bytes) -> Response<Body> {
+    // Stored objects have theirs already, and are sent without being copied.
+    if !bytes.ends_with(b"\n") {
+        let mut copy = BytesMut::with_capacity(bytes.len() + 1);
+        copy.extend_from_slice(&bytes);
+        copy.extend_from_slice(b"\n");
+        bytes = copy.freeze();
+    }
+    answer(status, bytes)
+}
+
 /// A response with a value in JSON.
 pub(crate) fn answer_value(status: StatusCode, value: &Value) -> Response<Body> {
-    answer(status, value.to_string())
+    let mut bytes = Vec::with_capacity(256);
+    encode_ordered(value, &mut bytes);
+    bytes.push(b'\n');
+    answer(status, bytes)
+}
+
+/// Encodes an object in the field order of the Go struct of its kind; an object of another kind in alphabetical order, as
+/// Go encodes unstructured objects.
+pub(crate) fn encode_ordered(object: &Value, out: &mut Vec<u8>) {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let schema = Schema::builtin();
+    match schema.kind_of(text("apiVersion"), text("kind")) {
+        Some(kind) => json::write_struct(schema, kind.body, object, out),
+        None => out.extend_from_slice(object.to_string().as_bytes()),
+    }
 }
 
 /// The `Status` of a successful request that has no object.

@@ -10,6 +10,13 @@ pub(crate) fn metadata(object: &[u8]) -> Option<Range<usize>> {
     members(object, 0)?.find(|(key, _)| &object[key.clone()] == b"metadata").map(|(_, value)| value)
 }
 
+/// Where the resource version of an encoded object is, quotes and all.
+pub(crate) fn resource_version(object: &[u8]) -> Option<Range<usize>> {
+    let metadata = metadata(object)?;
+    let mut members = members(object, metadata.start)?;
+    members.find(|(key, _)| &object[key.clone()] == b"resourceVersion").map(|(_, value)| value)
+}
+
 /// Where `managedFields` is, with its comma: without this range the rest is valid JSON.
 pub(crate) fn managed_fields(object: &[u8]) -> Option<Range<usize>> {
     let metadata = metadata(object)?;

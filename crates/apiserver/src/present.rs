@@ -2,6 +2,7 @@
 //!
 //! An object in its stored version and whole form is not decoded: the response is a copy of its bytes.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::custom::{self, Presenter, in_version, presented};
 use crate::encoders::LARGE;
 use crate::error::ApiError;
-use crate::exchange::{answer, answer_value};
+use crate::exchange::{answer_object, answer_value, encode_ordered};
 use crate::inside::WithoutManagers;
 use crate::kinds::head_before_metadata;
 use crate::negotiation::{Accepted, Form};
@@ -157,9 +158,14 @@ impl View {
         line.put_slice(kind.as_bytes());
         line.put_slice(b"\",\"object\":");
         match self.accepted.form {
-            Form::Whole if self.is_plain() => self.copy(bytes, 0..bytes.len(), &mut line),
+            Form::Whole if self.is_plain() => self.copy(bytes, 0..length(bytes), &mut line),
             Form::Metadata => self.copy_metadata(bytes, &mut line)?,
-            _ => line.put_slice(self.one(decode(bytes).ok()?, columns).ok()?.to_string().as_bytes()),
+            _ => {
+                let object = self.one(decode(bytes).ok()?, columns).ok()?;
+                let mut encoded = Vec::with_capacity(bytes.len());
+                encode_ordered(&object, &mut encoded);
+                line.put_slice(&encoded);
+            }
         }
         line.put_slice(b"}\n");
         Some(line.freeze())
@@ -193,7 +199,6 @@ impl View {
     }
 
     fn list(&self, objects: &[Arc<Object>], size: usize, metadata: &ListMetadata) -> Result<Bytes, ApiError> {
-        let metadata = metadata.to_json();
         // Each object is defaulted and pruned right before it is copied, while it is in the CPU's cache.
         let presenter = Presenter::of(&self.scope.row);
         match self.accepted.form {
@@ -202,17 +207,18 @@ impl View {
                 let said =
                     if self.scope.row.custom().is_some() { 0 } else { head_before_metadata(&self.scope.row) };
                 let (kind, version) = (&*self.scope.row.resource.list_kind, &*self.scope.row.api_version());
-                Ok(join((kind, version), &metadata, size, objects, |object, out| {
+                Ok(join((kind, version), metadata, size, objects, |object, out| {
                     if said > 0 {
                         out.put_u8(b'{');
                     }
                     let object = presenter.show(object);
-                    self.copy(&object, said.min(object.len())..object.len(), out);
+                    let end = length(&object);
+                    self.copy(&object, said.min(end)..end, out);
                 }))
             }
             Form::MetadataList => {
                 let list = ("PartialObjectMetadataList", self.accepted.meta_version);
-                Ok(join(list, &metadata, size, objects, |object, out| {
+                Ok(join(list, metadata, size, objects, |object, out| {
                     // Every stored object has metadata.
                     self.copy_metadata(&presenter.show(object), out).unwrap_or_else(|| out.put_slice(b"{}"));
                 }))
@@ -220,7 +226,9 @@ impl View {
             _ => {
                 let values = objects.iter().map(|object| decode(&presenter.show(&object.value)));
                 let values = values.collect::<Result<_, ApiError>>()?;
-                Ok(self.list_of(values, metadata)?.to_string().into())
+                let mut encoded = Vec::with_capacity(size);
+                encode_ordered(&self.list_of(values, metadata.to_json())?, &mut encoded);
+                Ok(encoded.into())
             }
         }
     }
@@ -260,11 +268,16 @@ impl View {
     }
 }
 
+/// The length of a stored object without the newline at its end, which those of earlier versions do not have.
+fn length(object: &[u8]) -> usize {
+    object.len() - usize::from(object.ends_with(b"\n"))
+}
+
 /// Responds with a stored object that is in the version of the path.
 fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
     let bytes = presented(&call.scope.row, bytes);
     if call.accepted.form == Form::Whole && call.scope.served.is_none() {
-        return Ok(answer(status, bytes.into_owned()));
+        return Ok(answer_object(status, bytes.into_owned()));
     }
     show_value(call, status, decode(&bytes)?)
 }
@@ -303,6 +316,20 @@ pub(crate) struct ListMetadata {
 }
 
 impl ListMetadata {
+    /// The metadata in the field order of Go's `ListMeta`.
+    fn encode(&self) -> String {
+        // Writing to a string cannot fail.
+        let mut text = format!("{{\"resourceVersion\":\"{}\"", self.revision);
+        if let Some(next) = &self.next {
+            let _ = write!(text, ",\"continue\":{}", json!(next));
+        }
+        if let Some(remaining) = self.remaining {
+            let _ = write!(text, ",\"remainingItemCount\":{remaining}");
+        }
+        text.push('}');
+        text
+    }
+
     fn to_json(&self) -> Value {
         let mut metadata = json!({ "resourceVersion": self.revision.to_string() });
         if let Some(next) = &self.next {
@@ -331,7 +358,7 @@ pub(crate) async fn show_list(
         let encoded = encoders.run(call.info.user.name(), move || view.list(&objects, size, &metadata));
         encoded.await.unwrap_or_else(|| Err(ApiError::internal("cannot encode the list")))
     };
-    Ok(answer(StatusCode::OK, list?))
+    Ok(answer_object(StatusCode::OK, list?))
 }
 
 /// Responds with a list of objects that are not stored, in the form that the client accepts.
@@ -342,12 +369,13 @@ pub(crate) fn show_values(call: &Call, objects: Vec<Value>) -> Result<Response<B
 /// A list of a kind and version from encoded objects, which are copied and not decoded.
 fn join(
     (kind, version): (&str, &str),
-    metadata: &Value,
+    metadata: &ListMetadata,
     size: usize,
     objects: &[Arc<Object>],
     copy: impl Fn(&Bytes, &mut BytesMut),
 ) -> Bytes {
     let mut out = BytesMut::with_capacity(size + 256);
+    let metadata = metadata.encode();
     let head =
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[");
     out.put_slice(head.as_bytes());
@@ -357,6 +385,6 @@ fn join(
         }
         copy(&object.value, &mut out);
     }
-    out.put_slice(b"]}");
+    out.put_slice(b"]}\n");
     out.freeze()
 }

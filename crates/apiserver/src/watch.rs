@@ -13,13 +13,14 @@ use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use plumb_store::{Event, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEnd};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented};
 use crate::error::{ApiError, gone};
+use crate::exchange::encode_ordered;
 use crate::kinds::{Custom, Row, restamp};
 use crate::list_options::WatchOptions;
 use crate::metrics::Watched;
@@ -267,7 +268,7 @@ impl Watcher {
             (Some(before), None) => {
                 // A DELETED event has the last object that the selection matched, and the revision of the event: the
                 // client may not be allowed to read the current one.
-                let bytes = restamp(&self.row, &presented(&self.row, &before.value), revision);
+                let bytes = restamp(&presented(&self.row, &before.value), revision);
                 self.line("DELETED", &bytes)
             }
             (None, None) => None,
@@ -288,7 +289,7 @@ impl Watcher {
         }
         let columns = !std::mem::replace(&mut self.sent_columns, true);
         let object = self.view.bookmark(metadata, columns);
-        Bytes::from(format!("{}\n", json!({ "type": "BOOKMARK", "object": object })))
+        event_line("BOOKMARK", &object)
     }
 }
 
@@ -316,7 +317,15 @@ async fn states(event: &Event, selection: &Selection, row: &Row) -> Result<State
     Ok((both.pop(), current))
 }
 
+/// The line of an event whose object is not stored.
+fn event_line(kind: &str, object: &Value) -> Bytes {
+    let mut line = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+    encode_ordered(object, &mut line);
+    line.extend_from_slice(b"}\n");
+    line.into()
+}
+
 /// The event that ends a watch with an error.
 fn error_event(error: &ApiError) -> Bytes {
-    Bytes::from(format!("{}\n", json!({ "type": "ERROR", "object": error.to_status() })))
+    event_line("ERROR", &error.to_status())
 }

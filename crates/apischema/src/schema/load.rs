@@ -46,7 +46,16 @@ struct Raw {
     name: &'static str,
     atomic: bool,
     fields: Vec<Field>,
-    embedded: Vec<(u32, StructId, &'static str)>,
+    embedded: Vec<Embedded>,
+}
+
+struct Embedded {
+    /// The protobuf number; zero if it has none.
+    number: u32,
+    id: StructId,
+    name: &'static str,
+    /// How many fields of the struct Go declares before it.
+    after: usize,
 }
 
 pub(super) fn read(text: &'static str) -> Result<Schema, LoadError> {
@@ -70,9 +79,11 @@ pub(super) fn read(text: &'static str) -> Result<Schema, LoadError> {
             Some(("f", rest)) => {
                 read_field(rest).zip(raw.last_mut()).map(|(field, owner)| owner.fields.push(field))
             }
-            Some(("e", rest)) => {
-                read_embedded(rest).zip(raw.last_mut()).map(|(found, owner)| owner.embedded.push(found))
-            }
+            Some(("e", rest)) => raw.last_mut().and_then(|owner| {
+                let found = read_embedded(rest, owner.fields.len())?;
+                owner.embedded.push(found);
+                Some(())
+            }),
             Some(("k", rest)) => read_kind(rest).map(|kind| kinds.push(kind)),
             Some(("r", rest)) => {
                 rows.push((index, rest));
@@ -150,6 +161,7 @@ fn read_field(rest: &'static str) -> Option<Field> {
     let mut field = Field {
         json,
         number,
+        position: 0,
         ty,
         omit: Omit::Never,
         distinguishes_empty: false,
@@ -180,9 +192,10 @@ fn read_field(rest: &'static str) -> Option<Field> {
     Some(field)
 }
 
-fn read_embedded(rest: &'static str) -> Option<(u32, StructId, &'static str)> {
+fn read_embedded(rest: &'static str, after: usize) -> Option<Embedded> {
     let mut cells = rest.split('\t');
-    Some((cells.next()?.parse().ok()?, StructId(cells.next()?.parse().ok()?), cells.next()?))
+    let (number, id) = (cells.next()?.parse().ok()?, StructId(cells.next()?.parse().ok()?));
+    Some(Embedded { number, id, name: cells.next()?, after })
 }
 
 fn read_kind(rest: &'static str) -> Option<Kind> {
@@ -260,7 +273,7 @@ fn check(types: &[Type], structs: &[Raw], kinds: &[Kind]) -> Result<(), LoadErro
     if !sound || !structs.iter().all(|raw| raw.fields.iter().all(|field| type_known(field.ty))) {
         return Err(LoadError::Dangling { what: "a type" });
     }
-    if !structs.iter().all(|raw| raw.embedded.iter().all(|(_, id, _)| struct_known(*id))) {
+    if !structs.iter().all(|raw| raw.embedded.iter().all(|embedded| struct_known(embedded.id))) {
         return Err(LoadError::Dangling { what: "a struct" });
     }
     if !kinds.iter().all(|kind| struct_known(kind.body)) {
@@ -273,11 +286,12 @@ fn check(types: &[Type], structs: &[Raw], kinds: &[Kind]) -> Result<(), LoadErro
 fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadError> {
     let mut fields = Vec::with_capacity(raw[place].fields.len() + 2);
     collect(raw, place, None, &mut fields, EMBEDDING_DEPTH)?;
-    for (field, _) in &mut fields {
+    let position = |index: usize| u16::try_from(index).map_err(|_| LoadError::Dangling { what: "a field" });
+    for (index, (field, _)) in fields.iter_mut().enumerate() {
         field.distinguishes_empty = emptiness::is_distinguished(raw[place].name, field.json);
+        field.position = position(index)?;
     }
     fields.sort_unstable_by_key(|(field, _)| field.json);
-    let position = |index: usize| u16::try_from(index).map_err(|_| LoadError::Dangling { what: "a field" });
 
     let mut wire = Vec::new();
     let mut always = Vec::new();
@@ -289,8 +303,8 @@ fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadErro
             always.push(position(index)?);
         }
     }
-    let embedded = raw[place].embedded.iter().filter(|(number, _, _)| *number != 0);
-    wire.extend(embedded.map(|(number, id, _)| (*number, Wire::Embedded(*id))));
+    let embedded = raw[place].embedded.iter().filter(|embedded| embedded.number != 0);
+    wire.extend(embedded.map(|embedded| (embedded.number, Wire::Embedded(embedded.id))));
     wire.sort_unstable_by_key(|(number, _)| *number);
     Ok(Struct {
         name: raw[place].name,
@@ -312,10 +326,14 @@ fn collect(
     if depth == 0 {
         return Err(LoadError::Dangling { what: "an embedding without end, to a struct" });
     }
-    for field in &raw[place].fields {
-        into.push((Field { through, ..field.clone() }, through.is_none()));
-    }
-    for (_, id, name) in &raw[place].embedded {
+    let Raw { fields, embedded, .. } = &raw[place];
+    let mut own = fields.iter();
+    let mut declared = 0;
+    for Embedded { id, name, after, .. } in embedded {
+        for field in own.by_ref().take(after - declared) {
+            into.push((Field { through, ..field.clone() }, through.is_none()));
+        }
+        declared = *after;
         // Only one struct of the API is embedded two deep; its parts are named together.
         let through = match (through, *name) {
             (None, name) => name,
@@ -323,6 +341,9 @@ fn collect(
             (Some(outer), _) => outer,
         };
         collect(raw, usize::from(id.0), Some(through), into, depth - 1)?;
+    }
+    for field in own {
+        into.push((Field { through, ..field.clone() }, through.is_none()));
     }
     Ok(())
 }

@@ -136,6 +136,8 @@ pub struct Field {
     pub json: &'static str,
     /// The protobuf number in the struct that declares it; zero if it has none.
     pub number: u32,
+    /// Its position among the fields of the struct as Go declares them.
+    pub position: u16,
     /// The type of its values.
     pub ty: TypeId,
     /// When Go omits it.

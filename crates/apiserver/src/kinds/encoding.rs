@@ -1,20 +1,28 @@
 //! Objects as bytes in the store.
 //!
-//! A stored object is a byte string that begins with its kind, its version and its resource version:
+//! A stored object is a byte string that begins with its kind and its version, in the order of Go's fields, with a newline
+//! at its end, as kube-apiserver sends it:
 //!
 //! ```text
-//! {"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"42","name":…},"spec":…}
+//! {"kind":"Pod","apiVersion":"v1","metadata":{"name":"web",…,"resourceVersion":"42",…},"spec":…}⏎
 //! ```
 //!
-//! So the store can insert the revision once it is known, and an item of a list, which has no kind, is the same bytes
-//! without the first few. GET and watch copy them; no object is decoded to be read.
+//! The store inserts the revision once it is known, and an item of a list, which has no kind, is the same bytes without the
+//! first few. GET and watch copy them; no object is decoded to be read.
+//!
+//! A custom resource, which has no Go struct, begins with its resource version, so that it is read without a search:
+//! `"metadata":{"resourceVersion":"42","name":…`. So do objects of built-in kinds that earlier versions have stored; those
+//! have no newline either.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use plumb_apischema::schema::{Field, Kind};
+use plumb_apischema::{Schema, json};
 use plumb_store::Value as Stored;
 use serde_json::Value;
 
 use super::{Row, whole_numbers};
 use crate::error::ApiError;
+use crate::pieces;
 use crate::request_body::MAX_BODY;
 
 /// The first bytes of the objects of a kind and version.
@@ -38,17 +46,59 @@ pub(crate) fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
             whole_numbers(&mut object);
             encode_as(row.kind(), &custom.stored, &object)
         }
-        None => encode_as(row.kind(), &row.api_version(), object),
+        None => match row.builtin() {
+            Some(kind) => encode_builtin(row, kind, object),
+            None => encode_as(row.kind(), &row.api_version(), object),
+        },
     }
+}
+
+/// Encodes an object of a built-in kind in the field order of its Go struct.
+fn encode_builtin(row: &Row, kind: &Kind, object: &Value) -> Result<Stored, ApiError> {
+    let schema = Schema::builtin();
+    let mut before = head(row).into_bytes();
+    let mut after = Vec::with_capacity(512);
+    let metadata = schema[kind.body].field("metadata").and_then(|field| schema.struct_behind(field.ty));
+    let revision = metadata.and_then(|metadata| schema[metadata].field("resourceVersion"));
+    if let (Some(id), Some(revision)) = (metadata, revision)
+        && let Some(fields) = object.get("metadata").and_then(Value::as_object)
+    {
+        let position = |field: Option<&Field>| field.map_or(u16::MAX, |field| field.position);
+        let is_before = |field: Option<&Field>| position(field) < revision.position;
+        if json::write_fields(schema, id, fields, is_before, &mut before) {
+            before.push(b',');
+        }
+        after.push(b',');
+        let is_after = |field: Option<&Field>| position(field) > revision.position;
+        if !json::write_fields(schema, id, fields, is_after, &mut after) {
+            after.clear();
+        }
+    }
+    after.extend_from_slice(b"},");
+    if let Some(fields) = object.as_object() {
+        let is_other = |field: Option<&Field>| {
+            field.is_none_or(|field| !matches!(field.json, "kind" | "apiVersion" | "metadata"))
+        };
+        if !json::write_fields(schema, kind.body, fields, is_other, &mut after) {
+            after.pop();
+        }
+    }
+    after.extend_from_slice(b"}\n");
+    storable(before, after.into())
+}
+
+/// The bytes before and after the revision, as the store gets them.
+fn storable(before: Vec<u8>, after: Bytes) -> Result<Stored, ApiError> {
+    if before.len() + after.len() > MAX_OBJECT {
+        return Err(ApiError::body_too_large(MAX_OBJECT));
+    }
+    Ok(Stored::stamped(move |revision| stamped(&before, &after, revision)))
 }
 
 /// Encodes an object as one of a kind and version.
 pub(crate) fn encode_as(kind: &str, api_version: &str, object: &Value) -> Result<Stored, ApiError> {
     let (head, rest) = parts(kind, api_version, object)?;
-    if head.len() + rest.len() > MAX_OBJECT {
-        return Err(ApiError::body_too_large(MAX_OBJECT));
-    }
-    Ok(Stored::stamped(move |revision| stamped(&head, &rest, revision)))
+    storable(head.into_bytes(), rest.freeze())
 }
 
 /// Encodes an object in the version of a row, with a revision that is known.
@@ -58,12 +108,12 @@ pub(crate) fn encode_at(
     revision: plumb_store::Revision,
 ) -> Result<Bytes, ApiError> {
     let (head, rest) = parts(row.kind(), &row.api_version(), object)?;
-    Ok(stamped(&head, &rest, revision))
+    Ok(stamped(head.as_bytes(), &rest, revision))
 }
 
-fn stamped(head: &str, rest: &[u8], revision: plumb_store::Revision) -> Bytes {
+fn stamped(head: &[u8], rest: &[u8], revision: plumb_store::Revision) -> Bytes {
     let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 40);
-    bytes.put_slice(head.as_bytes());
+    bytes.put_slice(head);
     bytes.put_slice(format!("\"resourceVersion\":\"{revision}\"").as_bytes());
     bytes.put_slice(rest);
     bytes.freeze()
@@ -91,7 +141,7 @@ fn parts(kind: &str, api_version: &str, object: &Value) -> Result<(String, Bytes
         rest.put_u8(b':');
         serde_json::to_writer((&mut rest).writer(), value).map_err(failed)?;
     }
-    rest.put_u8(b'}');
+    rest.put_slice(b"}\n");
     Ok((head, rest))
 }
 
@@ -100,14 +150,12 @@ pub(crate) fn head_before_metadata(row: &Row) -> usize {
     head(row).len() - "\"metadata\":{".len()
 }
 
-/// The same object with another resource version.
-pub(crate) fn restamp(row: &Row, bytes: &Bytes, revision: plumb_store::Revision) -> Bytes {
-    let start = format!("{}\"resourceVersion\":\"", head(row));
-    let Some(rest) = bytes.strip_prefix(start.as_bytes()) else { return bytes.clone() };
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+/// A copy of an object with another resource version.
+pub(crate) fn restamp(bytes: &Bytes, revision: plumb_store::Revision) -> Bytes {
+    let Some(place) = pieces::resource_version(bytes) else { return bytes.clone() };
     let mut out = BytesMut::with_capacity(bytes.len() + 8);
-    out.put_slice(start.as_bytes());
-    out.put_slice(revision.to_string().as_bytes());
-    out.put_slice(&rest[digits..]);
+    out.put_slice(&bytes[..place.start]);
+    out.put_slice(format!("\"{revision}\"").as_bytes());
+    out.put_slice(&bytes[place.end..]);
     out.freeze()
 }

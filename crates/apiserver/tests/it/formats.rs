@@ -367,3 +367,58 @@ async fn a_large_list_in_any_format_does_not_delay_other_requests() {
         assert!(!bytes.is_empty());
     }
 }
+
+#[tokio::test]
+async fn json_has_the_field_order_of_go_and_ends_with_a_newline() {
+    let apiserver = TestApiServer::open(Rules::kep());
+    apiserver.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let text = async |path: &str, accept: &str| {
+        let (_, _, bytes) = apiserver.accepting(path, accept).await;
+        String::from_utf8(bytes.to_vec()).unwrap()
+    };
+    let in_order = |text: &str, parts: &[&str]| {
+        let mut rest = text;
+        for part in parts {
+            rest =
+                rest.split_once(part).unwrap_or_else(|| panic!("{part} is missing or too early in {text}")).1;
+        }
+        assert_eq!(rest, "", "{text}");
+    };
+    let json = "application/json";
+    let object = text(&format!("{PODS}/a"), json).await;
+    let head = "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"namespace\":\"default\",\"uid\":\"";
+    assert!(object.starts_with(head), "{object}");
+    let fields = [
+        "\"resourceVersion\":\"",
+        "\"creationTimestamp\":\"",
+        "},\"spec\":{",
+        "\"containers\":[{\"name\":\"",
+    ];
+    let fields = [&fields[..], &["\"image\":", "\"resources\":", "\"status\":{", "}\n"]].concat();
+    in_order(&object, &fields);
+    let list = text(PODS, json).await;
+    in_order(
+        &list,
+        &[
+            "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"",
+            "\"},\"items\":[{\"metadata\":{\"name\":\"a\",",
+            "}]}\n",
+        ],
+    );
+    assert!(!list[..list.len() - 1].contains('\n'), "{list:?}");
+    let table = text(PODS, TABLE).await;
+    in_order(
+        &table,
+        &[
+            "{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{",
+            ",\"columnDefinitions\":[{\"name\":\"Name\",\"type\":\"string\",",
+            "\"rows\":[{\"cells\":[\"a\",",
+            "}]}\n",
+        ],
+    );
+    assert_eq!(
+        text(&format!("{PODS}/b"), json).await,
+        "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"pods \\\"b\\\" \
+         not found\",\"reason\":\"NotFound\",\"details\":{\"name\":\"b\",\"kind\":\"pods\"},\"code\":404}\n"
+    );
+}
