@@ -176,8 +176,15 @@ impl Frames {
     }
 
     /// Waits until the other end has closed.
-    pub(crate) async fn closed(self) {
-        soon(self.reader).await.unwrap();
+    pub(crate) async fn closed(mut self) {
+        soon(&mut self.reader).await.unwrap();
+    }
+}
+
+impl Drop for Frames {
+    /// Closes the connection, of which the task has the other half.
+    fn drop(&mut self) {
+        self.reader.abort();
     }
 }
 
