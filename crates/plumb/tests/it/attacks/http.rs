@@ -208,5 +208,5 @@ async fn a_user_without_roles_does_not_fill_the_memory_with_requests_whose_body_
             assert_eq!(target.ask(Speech::Http2).await, 200);
         }
     };
-    soon(falls).await;
+    soon(Box::pin(falls)).await;
 }
