@@ -13,11 +13,11 @@ use plumb_runtime::types::{ContainerFilter, SandboxFilter};
 use plumb_runtime::{Runtime as _, mounts_below};
 use plumb_store::{OpenError, Options, Store};
 
+use crate::admin_kubeconfig;
 use crate::cli::Down;
 use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, Purpose, given_or_usual, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
-use crate::up::kubeconfigs;
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
 
 /// Removes the data directory, and prints the remaining entries.
 fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
-    let kubeconfigs: Vec<String> = kubeconfigs::remove(data)?
+    let kubeconfigs: Vec<String> = admin_kubeconfig::remove(data)?
         .iter()
         .map(|file| format!("; removed the entries of the cluster from {}", file.display()))
         .collect();

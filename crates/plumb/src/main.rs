@@ -6,6 +6,7 @@
 #[macro_use]
 mod output;
 
+mod admin_kubeconfig;
 mod autoscaler;
 mod backup;
 mod cli;

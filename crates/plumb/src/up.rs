@@ -1,7 +1,5 @@
 //! `plumb up`: a cluster on this machine.
 
-pub(crate) mod kubeconfigs;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,13 +20,13 @@ use plumb_supervise::{Supervisor, Task};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::admin_kubeconfig::{self, AdminKubeconfig};
 use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
 use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
-use kubeconfigs::Kubeconfig;
 
 /// The assumed limit of file descriptors, if it is unknown.
 const FEW_DESCRIPTORS: usize = 1_024;
@@ -132,10 +130,10 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     server.also_show(move |text| features::render(&gates, text));
 
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join(data_dir::KUBECONFIG));
-    let entry = Kubeconfig::new(data, &url, &kubeconfig)?;
+    let entry = AdminKubeconfig::new(data, &url, &kubeconfig)?;
     entry.write(&pki, CurrentContext::Switch)?;
     if args.kubeconfig.is_some() {
-        kubeconfigs::remember(data, &kubeconfig)?;
+        admin_kubeconfig::remember(data, &kubeconfig)?;
     }
 
     let (trigger, shutdown) = serve::shutdown();

@@ -17,7 +17,7 @@ const FILES: &str = "kubeconfigs";
 
 /// The kubeconfig that a running cluster keeps up to date.
 #[derive(Clone, Debug)]
-pub(super) struct Kubeconfig {
+pub(crate) struct AdminKubeconfig {
     path: PathBuf,
     url: String,
     data_dir: PathBuf,
@@ -25,9 +25,9 @@ pub(super) struct Kubeconfig {
     other_name: String,
 }
 
-impl Kubeconfig {
+impl AdminKubeconfig {
     /// The entries of the cluster on a data directory, served at a URL, in the file at a path.
-    pub(super) fn new(data_dir: &Path, url: &str, path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(data_dir: &Path, url: &str, path: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             url: url.to_owned(),
@@ -39,7 +39,7 @@ impl Kubeconfig {
 
     /// Writes the entries. They are merged into an existing file; a new one belongs to the user who called `sudo`, who will
     /// run `kubectl`.
-    pub(super) fn write(&self, pki: &Pki, current: CurrentContext) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, pki: &Pki, current: CurrentContext) -> anyhow::Result<()> {
         let path = &self.path;
         let entry = Entry::new(DEFAULT_NAME, &self.url, &pki.authority_pem(), &pki.admin());
         let entry = entry.for_data_dir(&self.data_dir, &self.other_name);
@@ -61,7 +61,7 @@ fn behind_sudo() -> Option<(u32, u32)> {
 }
 
 /// Notes that a file of the user's has entries of the cluster on a data directory.
-pub(super) fn remember(data_dir: &Path, kubeconfig: &Path) -> anyhow::Result<()> {
+pub(crate) fn remember(data_dir: &Path, kubeconfig: &Path) -> anyhow::Result<()> {
     let kubeconfig = std::path::absolute(kubeconfig).context("finding the kubeconfig")?;
     if files(data_dir)?.contains(&kubeconfig) {
         return Ok(());
