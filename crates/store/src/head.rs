@@ -254,5 +254,5 @@ pub(crate) fn apply(objects: &mut Objects, event: &Event) {
     match event.current() {
         Some(object) => objects.insert(object.clone()),
         None => objects.remove(event.key()),
-    };
+    }
 }
