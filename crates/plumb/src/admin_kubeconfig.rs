@@ -95,7 +95,7 @@ pub(crate) fn remove(data_dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
             Ok(false) => {}
             // The data directory is removed all the same.
             Err(error) => {
-                tracing::warn!(%error, file = %file.display(), "cannot remove the entries of the cluster")
+                tracing::warn!(%error, file = %file.display(), "cannot remove the entries of the cluster");
             }
         }
     }
