@@ -217,8 +217,10 @@ fn clear(folder: &Path) -> io::Result<()> {
             }
         }
     }
-    for volume in entries(&folder.join("volumes/kubernetes.io~empty-dir"))? {
-        mounted::release(&volume)?;
+    for plugin in entries(&folder.join("volumes"))? {
+        for volume in entries(&plugin)? {
+            mounted::release(&volume)?;
+        }
     }
     mounted::remove(folder)
 }

@@ -46,7 +46,7 @@ impl Plan {
         let new = !path.exists();
         fs::create_dir_all(path)?;
         if self.in_memory {
-            mounted::memory(path, self.size)?;
+            mounted::memory(path, self.size, MODE)?;
         }
         if new {
             fs::set_permissions(path, Permissions::from_mode(MODE))?;

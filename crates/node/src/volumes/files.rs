@@ -60,6 +60,11 @@ pub(super) fn checked(path: &str) -> Result<PathBuf, PathError> {
     Ok(clean)
 }
 
+/// Whether files were written to a volume before.
+pub(super) fn are_written(volume: &Path) -> bool {
+    fs::symlink_metadata(volume.join(DATA)).is_ok()
+}
+
 /// Writes these files to a volume, unless it has them already.
 pub(super) fn write(volume: &Path, files: &Files, owner: Owner) -> io::Result<()> {
     let old = match fs::read_link(volume.join(DATA)) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::select_all;
@@ -17,7 +17,7 @@ use super::files::{self, Files};
 use super::owner::Owner;
 use super::projection::{AsOf, Projection, ProjectionInput, only_user};
 use super::token::Tokens;
-use super::{Shared, blocking, failed, nested};
+use super::{Shared, blocking, failed, mounted, nested};
 use crate::cri_config::{ConfigError, identity};
 use crate::objects::{Reference, Subscription};
 
@@ -175,12 +175,17 @@ impl Refresher {
             let nested = nested::mount_points(pod, &shown.name);
             let (path, owner) = (shown.path.clone(), self.owner);
             let gate = self.gate.clone();
+            let in_memory = projection.in_memory();
             let written = blocking(move || {
                 let ended = gate.lock();
                 if *ended {
                     return Ok(());
                 }
                 std::fs::create_dir_all(&path)?;
+                // A volume that an agent of an earlier version has written stays where it is: containers have it mounted.
+                if in_memory && !files::are_written(&path) {
+                    mount_memory(&path)?;
+                }
                 owner.take_one(&path, super::owner::READ_ONLY)?;
                 for folder in nested {
                     std::fs::create_dir_all(path.join(folder))?;
@@ -191,6 +196,17 @@ impl Refresher {
             shown.written = Some(digest);
         }
         Ok(())
+    }
+}
+
+/// Mounts memory at a volume. A process that may not mount, which runs no containers either, writes the files to the disk.
+fn mount_memory(path: &Path) -> std::io::Result<()> {
+    match mounted::memory(path, None, 0o755) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            tracing::debug!(%error, path = %path.display(), "the files of a volume are on the disk");
+            Ok(())
+        }
+        mounted => mounted,
     }
 }
 

@@ -15,12 +15,12 @@ use rustix::mount::{
 };
 
 /// Mounts memory of this size at a folder, unless it is there already.
-pub(super) fn memory(at: &Path, bytes: Option<u64>) -> io::Result<()> {
+pub(super) fn memory(at: &Path, bytes: Option<u64>, mode: u32) -> io::Result<()> {
     if is_mount(at)? {
         return Ok(());
     }
     let size = bytes.map_or_else(String::new, |bytes| format!(",size={bytes}"));
-    let options = CString::new(format!("mode=0777{size}")).map_err(io::Error::other)?;
+    let options = CString::new(format!("mode={mode:04o}{size}")).map_err(io::Error::other)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
 }

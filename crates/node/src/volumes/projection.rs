@@ -13,6 +13,8 @@ use crate::cri_config::identity;
 use crate::downward::{self, Amounts, DownwardError};
 use crate::objects::{Content, Kind, Objects, Reference};
 
+/// The folder of volumes with the files of one `ConfigMap`.
+const CONFIG_MAP: &str = "kubernetes.io~configmap";
 /// The default mode of files.
 const USUAL_MODE: i32 = 0o644;
 /// The mode of a token that is for one user or group only.
@@ -68,7 +70,7 @@ impl Projection {
                 items: map.items.clone().unwrap_or_default(),
                 optional: map.optional.unwrap_or(false),
             };
-            return Some(Self::new("kubernetes.io~configmap", map.default_mode, vec![source]));
+            return Some(Self::new(CONFIG_MAP, map.default_mode, vec![source]));
         }
         if let Some(secret) = &volume.secret {
             let source = ProjectionSource::Object {
@@ -94,6 +96,11 @@ impl Projection {
 
     fn new(plugin: &'static str, mode: Option<i32>, sources: Vec<ProjectionSource>) -> Self {
         Self { plugin, mode: mode.unwrap_or(USUAL_MODE), sources }
+    }
+
+    /// Whether its files are in memory and never on a disk, as the kubelet has all but those of a `ConfigMap`.
+    pub(super) fn in_memory(&self) -> bool {
+        self.plugin != CONFIG_MAP
     }
 
     /// The objects that its files come from.

@@ -23,6 +23,12 @@ struct Node {
     folder: tempfile::TempDir,
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        unmount_all(self.folder.path());
+    }
+}
+
 impl Node {
     fn start() -> Self {
         let cluster = Cluster::start();
@@ -82,6 +88,14 @@ fn text(path: impl AsRef<Path>) -> String {
 
 fn mode(path: impl AsRef<Path>) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// Unmounts what volumes have mounted below a folder, so that it can be removed.
+pub(super) fn unmount_all(folder: &Path) {
+    let Ok(folder) = fs::canonicalize(folder) else { return };
+    for point in plumb_runtime::mounts_below(&folder).unwrap_or_default() {
+        let _ = rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH);
+    }
 }
 
 /// Whether this test may mount; prints that it is skipped if not.
@@ -239,6 +253,38 @@ async fn volumes_belong_to_the_pods_group() {
     let (data, file) = (at(&prepared, &pod, "/data"), at(&prepared, &pod, "/cfg").join("a"));
     assert_eq!((fs::metadata(&data).unwrap().gid(), mode(&data)), (1234, 0o2777));
     assert_eq!((fs::metadata(&file).unwrap().gid(), mode(&file)), (1234, 0o440));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_and_tokens_are_in_memory_and_are_removed_with_their_pod() {
+    if !may_mount() {
+        return;
+    }
+    let node = Node::start();
+    node.cluster.config_map("settings", json!({ "a": "1" })).await;
+    let token = json!({ "serviceAccountToken": { "path": "token" } });
+    let map = json!({ "configMap": { "name": "settings" } });
+    let all = json!([
+        { "name": "projected", "projected": { "sources": [token, map] } },
+        { "name": "labels", "downwardAPI": { "items": [{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }] } },
+        { "name": "cfg", "configMap": { "name": "settings" } },
+    ]);
+    let pod = node.pod(all, json!({})).await;
+    let prepared = node.prepare(&pod).await;
+    let is_mounted = |path: &Path| {
+        let path = path.to_str().unwrap();
+        text("/proc/self/mounts").lines().any(|line| line.starts_with(&format!("tmpfs {path} tmpfs ")))
+    };
+    let paths = ["/projected", "/labels", "/cfg"].map(|path| at(&prepared, &pod, path));
+    assert_eq!(paths.each_ref().map(|path| is_mounted(path)), [true, true, false]);
+    assert_eq!((text(paths[0].join("a")).as_str(), mode(&paths[0])), ("1", 0o755));
+    assert!(!text(paths[0].join("token")).is_empty());
+    // An agent that is started again finds them.
+    let after = volumes(&node.cluster, node.folder.path(), &node.objects);
+    after.prepare(&pod).await.unwrap();
+    assert_eq!(text(paths[0].join("a")), "1");
+    after.clear(uid(&pod)).await.unwrap();
+    assert!(paths.iter().all(|path| !is_mounted(path) && !path.exists()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
