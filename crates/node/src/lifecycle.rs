@@ -11,6 +11,7 @@ mod crash_loop;
 mod observed;
 mod phase;
 mod restart;
+mod restart_all;
 mod startup;
 mod termination;
 
@@ -102,6 +103,8 @@ pub enum StopReason {
     HookFailed,
     /// Its resize policy requires a restart.
     Resized,
+    /// Another container has exited whose `restartPolicyRules` require all to be restarted.
+    RestartAll,
 }
 
 /// The next actions, and when to decide again without an event.
@@ -130,7 +133,10 @@ pub fn decide(view: View<'_>) -> Decision {
     }
     let mut decision = Decision::default();
     match &view.observed.sandbox {
-        Some(sandbox) if sandbox.ready => startup::decide(view, &mut decision),
+        Some(sandbox) if sandbox.ready => match restart_all::outstanding(view.spec, view.observed) {
+            none if none.is_empty() => startup::decide(view, &mut decision),
+            outstanding => restart_all::decide(view, &outstanding, &mut decision),
+        },
         Some(sandbox) => decision.act(Action::CreateSandbox { attempt: sandbox.attempt + 1 }),
         None => decision.act(Action::CreateSandbox { attempt: 0 }),
     }

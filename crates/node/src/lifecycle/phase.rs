@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::PodShape;
 
-use super::{ObservedContainer, ObservedPod, State, containers, restarts_after};
+use super::{ObservedContainer, ObservedPod, State, containers, restart_all, restarts_after};
 
 /// `status.phase` of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,12 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restartin
     let mut initialized = true;
     let (mut waiting, mut running, mut failed) = (false, false, false);
     let has_run = observed.has_run(shape);
+    let restarted_all = restart_all::outstanding(spec, observed);
     for (position, (container, part)) in containers(spec).zip(&shape.containers).enumerate() {
         let observed = observed.containers.get(position).and_then(Option::as_ref);
         let is_restarted = observed.is_some_and(|observed| observed.attempt > 0);
-        let over =
-            |code: i32| !restarting.contains(&container.name) && !restarts_after(spec, container, code);
+        let is_restarting = restarting.contains(&container.name) || restarted_all.contains(&position);
+        let over = |code: i32| !is_restarting && !restarts_after(spec, container, code);
         match (part.role, observed.map(|observed| &observed.state)) {
             // Once main containers have run, init containers have succeeded, whether they are still observed or not.
             (Role::Init, _) if has_run => {}

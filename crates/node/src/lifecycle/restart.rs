@@ -2,12 +2,15 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
 
+/// The actions of rules.
+const RESTART: &str = "Restart";
+const RESTART_ALL: &str = "RestartAllContainers";
+
 /// Whether a container that has ended with this code is started again: by its own rules, its own policy, else by
 /// its pod's.
 pub fn restarts_after(spec: &PodSpec, container: &Container, code: i32) -> bool {
-    let rules = container.restart_policy_rules.iter().flatten();
-    if let Some(rule) = rules.into_iter().find(|rule| applies(rule, code)) {
-        return rule.action == "Restart";
+    if let Some(action) = rule_action(container, code) {
+        return matches!(action, RESTART | RESTART_ALL);
     }
     let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref());
     match policy {
@@ -15,6 +18,17 @@ pub fn restarts_after(spec: &PodSpec, container: &Container, code: i32) -> bool 
         Some("OnFailure") => code != 0,
         _ => true,
     }
+}
+
+/// Whether an exit with this code has all containers of the pod restarted.
+pub(super) fn restarts_all_after(container: &Container, code: i32) -> bool {
+    rule_action(container, code) == Some(RESTART_ALL)
+}
+
+/// The action of the first rule that applies to an exit with this code.
+fn rule_action(container: &Container, code: i32) -> Option<&str> {
+    let rules = container.restart_policy_rules.iter().flatten();
+    rules.into_iter().find(|rule| applies(rule, code)).map(|rule| rule.action.as_str())
 }
 
 fn applies(rule: &ContainerRestartRule, code: i32) -> bool {

@@ -104,7 +104,8 @@ impl Worker {
             StopReason::PodTerminates
             | StopReason::Changed
             | StopReason::HookFailed
-            | StopReason::Resized => None,
+            | StopReason::Resized
+            | StopReason::RestartAll => None,
         });
         let shutdown = self.shutdown.as_ref().map_or(Duration::MAX, |termination| termination.grace);
         let grace = match self.deletion.grace_period() {
@@ -186,6 +187,9 @@ fn killing_message(name: &str, why: StopReason) -> String {
         StopReason::Changed => format!("Container {name} definition changed, will be restarted"),
         StopReason::HookFailed => "FailedPostStartHook".to_owned(),
         StopReason::Resized => format!("Container {name} resize requires restart"),
+        StopReason::RestartAll => {
+            format!("Container {name} will be restarted with all containers of the pod")
+        }
     }
 }
 
@@ -202,6 +206,7 @@ mod tests {
             (StopReason::Changed, "Container c definition changed, will be restarted"),
             (StopReason::HookFailed, "FailedPostStartHook"),
             (StopReason::Resized, "Container c resize requires restart"),
+            (StopReason::RestartAll, "Container c will be restarted with all containers of the pod"),
         ];
         for (why, expected) in table {
             assert_eq!(killing_message("c", why), expected);

@@ -342,3 +342,46 @@ fn a_container_of_an_old_sandbox_that_never_ran_is_created_again() {
     scene.observed.containers[0].as_mut().unwrap().of_old_sandbox = true;
     assert_eq!(scene.actions(), [start(0, 0)]);
 }
+
+#[test]
+fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
+    let second = |second: i64| Timestamp::from_second(second).unwrap();
+    let mut scene = Scene::running("Never");
+    let rules =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] } }]);
+    let container = &mut scene.pod.spec.as_mut().unwrap().containers[0];
+    container.restart_policy = Some("Never".into());
+    container.restart_policy_rules = serde_json::from_value(rules).unwrap();
+    let stop = |container| Action::Stop { container, why: StopReason::RestartAll };
+
+    scene.now = second(10);
+    scene.exit(2, 42);
+    assert_eq!((scene.actions(), scene.phase()), (vec![stop(3)], Phase::Running));
+    scene.exit(3, 137);
+    assert_eq!((scene.actions(), scene.phase()), (vec![stop(1)], Phase::Running), "the sidecar last");
+    scene.exit(1, 0);
+    scene.not_before[2] = Some(second(20));
+    let expected = Decision { actions: Vec::new(), wake: Some(second(20)) };
+    assert_eq!(scene.decide(), expected, "all wait for the backoff of the container that caused it");
+    scene.now = second(20);
+    assert_eq!(scene.actions(), [start(0, 1)], "init containers run again");
+    let restart = |scene: &mut Scene, position: usize| {
+        scene.observed.previous[position] = scene.observed.containers[position].clone();
+        scene.observed.containers[position].as_mut().unwrap().attempt += 1;
+        scene.run(position);
+    };
+    scene.now = second(21);
+    restart(&mut scene, 0);
+    assert_eq!(scene.actions(), []);
+    scene.exit(0, 0);
+    assert_eq!(scene.actions(), [start(1, 1)]);
+    restart(&mut scene, 1);
+    assert_eq!(scene.actions(), [start(2, 1), start(3, 1)]);
+    restart(&mut scene, 2);
+    assert_eq!(scene.actions(), [start(3, 1)]);
+    restart(&mut scene, 3);
+    assert_eq!((scene.decide(), scene.phase()), (Decision::default(), Phase::Running));
+    // Another exit code is decided by the restart policy.
+    scene.exit(2, 1);
+    assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running));
+}

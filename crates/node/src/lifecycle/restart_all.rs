@@ -1,0 +1,80 @@
+//! `RestartAllContainers` (KEP-5532): a container whose exit a rule with this action names has all containers of its pod
+//! restarted, init containers included, in the same sandbox.
+//!
+//! No state is kept: the last such exit is in the observation, of the newest run of that container or of the one before. A container
+//! whose newest run began before it has yet to be restarted.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
+use plumb_resize::aggregate::Role;
+
+use super::restart::restarts_all_after;
+use super::{Action, Decision, ObservedContainer, ObservedPod, State, StopReason, View, containers, startup};
+
+/// The positions of the containers that have yet to be restarted.
+pub(super) fn outstanding(spec: &PodSpec, observed: &ObservedPod) -> Vec<usize> {
+    let Some(at) = last_exit(spec, observed) else { return Vec::new() };
+    let began_before = |observed: &ObservedContainer| match &observed.state {
+        State::Created => false,
+        // Its start is not observed; a container that has begun anew since then is running soon.
+        State::Starting => false,
+        State::Running { since } => *since < at,
+        State::Exited { started, finished, .. } => started.unwrap_or(*finished) <= at,
+    };
+    let all = observed.containers.iter().enumerate();
+    all.filter(|(_, observed)| observed.as_ref().is_some_and(began_before))
+        .map(|(position, _)| position)
+        .collect()
+}
+
+/// When the last container exited that requires all to be restarted.
+fn last_exit(spec: &PodSpec, observed: &ObservedPod) -> Option<Timestamp> {
+    let runs = observed.containers.iter().zip(&observed.previous);
+    let exits = containers(spec).zip(runs).flat_map(|(container, (newest, previous))| {
+        [newest, previous].into_iter().flatten().filter_map(move |run| match &run.state {
+            State::Exited { code, finished, .. } if restarts_all_after(container, *code) => Some(*finished),
+            _ => None,
+        })
+    });
+    exits.max()
+}
+
+/// Decides about a pod with such containers: stops those that run, sidecars last, and then starts all as in a new sandbox.
+pub(super) fn decide(view: View<'_>, outstanding: &[usize], decision: &mut Decision) {
+    let is_sidecar = |position: &usize| {
+        view.shape.containers.get(*position).is_some_and(|part| part.role == Role::Sidecar)
+    };
+    let runs = |position: &usize| view.observed(*position).is_some_and(ObservedContainer::runs);
+    let (sidecars, others): (Vec<usize>, Vec<usize>) =
+        outstanding.iter().copied().filter(runs).partition(is_sidecar);
+    let next =
+        if others.is_empty() { sidecars.into_iter().next_back().into_iter().collect() } else { others };
+    for container in &next {
+        if view.observed(*container).is_some_and(|observed| !view.is_stopping(observed)) {
+            decision.act(Action::Stop { container: *container, why: StopReason::RestartAll });
+        }
+    }
+    if !next.is_empty() {
+        return;
+    }
+    // The container that caused it may exit again and again: all wait for its backoff.
+    let is_cause = |position: &usize| {
+        let code = view.observed(*position).and_then(ObservedContainer::exit_code);
+        view.container(*position).zip(code).is_some_and(|(own, code)| restarts_all_after(own, code))
+    };
+    let causes = outstanding.iter().filter(|position| is_cause(position));
+    let waits = causes.filter_map(|position| view.not_before.get(*position).copied().flatten());
+    if let Some(at) = waits.max().filter(|at| *at > view.now) {
+        decision.wake_at(at);
+        return;
+    }
+    let mut observed = view.observed.clone();
+    let mut restarting = view.restarting.to_vec();
+    for position in outstanding {
+        if let Some(Some(container)) = observed.containers.get_mut(*position) {
+            container.of_old_sandbox = true;
+        }
+        restarting.extend(view.shape.containers.get(*position).map(|part| part.name.clone()));
+    }
+    startup::decide(View { observed: &observed, restarting: &restarting, ..view }, decision);
+}
