@@ -17,6 +17,7 @@ use plumb_client::Api;
 use plumb_controller::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_resize::admission::{CpuManager, NodeFacts};
 use plumb_resize::list::BadQuantity;
+use plumb_resize::quantity::Quantity;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, at_admission};
 use plumb_runtime::types::{ContainerChange, Event, SandboxFilter, SandboxId};
@@ -31,6 +32,7 @@ use crate::allocator::{AdmissionError, Allocator, PodInfo};
 use crate::cpus::CpuAllocator;
 use crate::cri_config;
 use crate::env::{ApiServerAddress, EnvFacts};
+use crate::ephemeral_storage;
 use crate::events::{Kind, Recorder};
 use crate::image_gc::{self, ImageGcConfig};
 use crate::journal::{Entry, Journal, JournalError};
@@ -38,6 +40,7 @@ use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
 use crate::predicates::{self, Predicate};
+use crate::preemption;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
 use crate::shutdown::{self, NodeShutdown};
@@ -76,6 +79,12 @@ pub struct Config {
     pub api_server: Option<ApiServerAddress>,
     /// Whether pod addresses are reachable: not if pods are virtual.
     pub reachable: bool,
+    /// Whether the cgroup of all pods is limited to the capacity without the reserved resources
+    /// (`--enforce-node-allocatable`).
+    pub enforce_node_allocatable: bool,
+    /// Whether the kernel kills all processes of a container that runs out of memory, and not only one of them. Cgroup v2
+    /// only.
+    pub oom_group: bool,
     /// The directory of volumes; none if pods are virtual.
     pub volumes: Option<PathBuf>,
     /// When images are removed; none if never.
@@ -142,6 +151,8 @@ impl Agent {
         setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
         let allocatable = register::allocatable(&setup, &machine);
         let amounts = plumb_resize::list::declared(Some(&allocatable))?.amounts();
+        let ephemeral_storage = allocatable.get(ephemeral_storage::NAME);
+        let ephemeral_storage = ephemeral_storage.and_then(|amount| amount.0.parse::<Quantity>().ok());
         let max_pods = usize::try_from(setup.max_pods).unwrap_or(usize::MAX);
         let facts = EnvFacts {
             pod_ips: Vec::new(),
@@ -153,9 +164,17 @@ impl Agent {
         let objects = Objects::new(client.clone()).supervised(&config.supervisor);
         let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
         let facts_of_rules = NodeFacts { cpu_manager, ..config.facts };
-        let allocator =
-            Allocator::new(amounts, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
+        let allocator = Allocator::new(amounts, max_pods, facts_of_rules, rules.clone())
+            .with_cpus(config.cpus)
+            .with_ephemeral_storage(ephemeral_storage.map(Quantity::saturating_units));
+        let pods_cgroup = if config.enforce_node_allocatable {
+            register::pods_cgroup(&setup, &machine)
+        } else {
+            classes::unlimited()
+        };
         let node = Node {
+            pods_cgroup,
+            oom_group: config.oom_group,
             allocations: Arc::new(AllocationManager::new(
                 allocator,
                 journal,
@@ -519,8 +538,18 @@ async fn new_worker(
     let allocation = if node.rules.resize { at_admission(&pod, &info.desired) } else { desired(&info) };
     let failed = read_node(&node).await.and_then(|node| predicates::check(&pod, &node));
     let mut backoff = Backoff::default();
+    let mut has_preempted = false;
     let admitted = loop {
         match node.allocations.admit(&uid, info.clone(), allocation.clone(), failed).await {
+            Ok(Err(rejected)) if rejected.is_shortage() && !std::mem::replace(&mut has_preempted, true) => {
+                let victims = node.allocations.victims(&uid, &info, &allocation.allocated);
+                let Some(victims) = victims.filter(|victims| !victims.is_empty()) else {
+                    break Err(rejected);
+                };
+                // Others of the first list may wait for it, the victims among them.
+                start.admission = None;
+                preemption::preempt(&node, &victims).await;
+            }
             Ok(admitted) => break admitted,
             Err(error) => {
                 tracing::error!(

@@ -178,6 +178,11 @@ impl AllocationManager {
         written.map(|()| Ok(entry))
     }
 
+    /// The pods to preempt for a critical pod that does not fit.
+    pub(crate) fn victims(&self, uid: &str, info: &PodInfo, allocated: &PodResources) -> Option<Vec<String>> {
+        self.state.lock().allocator.victims(uid, info, allocated)
+    }
+
     /// Whether a pod fits with these resources.
     pub(crate) fn fits(&self, uid: &str, info: &PodInfo, resources: &PodResources) -> bool {
         self.state.lock().allocator.fits(uid, info, resources)
@@ -407,6 +412,8 @@ mod tests {
             shape: PodShape { containers: vec![container], overhead: Declared::NONE, qos },
             host_ports: Vec::new(),
             priority: 0,
+            critical: false,
+            ephemeral_storage: 0,
             desired: cpu(milli),
             generation: 1,
         }

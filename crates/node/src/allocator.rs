@@ -23,8 +23,12 @@ use plumb_runtime::types::CpuSet;
 use plumb_supervise::Panic;
 
 use crate::cpus::{CpuAllocator, CpuAssignments, InsufficientCpus};
+use crate::ephemeral_storage;
 use crate::journal::Entry;
 use crate::predicates::Predicate;
+use crate::preemption::{self, Candidate};
+use crate::shutdown::CRITICAL;
+use crate::static_pods::is_mirror;
 
 /// The node's knowledge of a pod's object, apart from its allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub struct PodInfo {
     pub host_ports: Vec<HostPort>,
     /// `spec.priority`, zero if it has none.
     pub priority: i32,
+    /// Whether it is critical: by its priority, or because it is a static pod.
+    pub critical: bool,
+    /// The ephemeral storage that it requests, in bytes. No resize changes it.
+    pub ephemeral_storage: i64,
     /// The resources in its spec.
     pub desired: PodResources,
     /// The generation of that spec.
@@ -59,6 +67,18 @@ pub enum AdmissionError {
         /// How many it may have.
         capacity: usize,
     },
+    /// Its ephemeral storage does not fit.
+    #[error(
+        "Node didn't have enough resource: ephemeral-storage, requested: {requested}, used: {used}, capacity: {capacity}"
+    )]
+    EphemeralStorage {
+        /// How many bytes it requests.
+        requested: i64,
+        /// How many the other pods request.
+        used: i64,
+        /// How many are allocatable.
+        capacity: i64,
+    },
     /// It fails a predicate other than resources.
     #[error("Predicate {} failed: {}", .0.name(), .0.description())]
     Predicate(Predicate),
@@ -68,12 +88,18 @@ pub enum AdmissionError {
 }
 
 impl AdmissionError {
+    /// Whether the pod does not fit beside the others.
+    pub(crate) fn is_shortage(&self) -> bool {
+        matches!(self, Self::Shortage(_) | Self::Pods { .. } | Self::EphemeralStorage { .. })
+    }
+
     /// The value of `status.reason`.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Shortage(Shortage { resource: Resource::Cpu, .. }) => "OutOfcpu",
             Self::Shortage(Shortage { resource: Resource::Memory, .. }) => "OutOfmemory",
             Self::Pods { .. } => "OutOfpods",
+            Self::EphemeralStorage { .. } => "OutOfephemeral-storage",
             Self::Predicate(predicate) => predicate.name(),
             Self::Cpus(_) => "UnexpectedAdmissionError",
         }
@@ -102,6 +128,8 @@ impl PodInfo {
             shape: PodShape::of(pod)?,
             host_ports: HostPort::read(spec),
             priority: spec.priority.unwrap_or(0),
+            critical: spec.priority.is_some_and(|priority| priority >= CRITICAL) || is_mirror(pod),
+            ephemeral_storage: ephemeral_storage::requested(spec),
             desired: PodResources::desired(spec)?,
             generation: pod.metadata.generation.unwrap_or(0),
         })
@@ -124,6 +152,8 @@ pub struct Allocator {
     rules: Rules,
     /// The maximum number of pods.
     max_pods: usize,
+    /// The allocatable ephemeral storage in bytes; none if it is unknown.
+    ephemeral_storage: Option<i64>,
     ledger: Ledger,
     /// With the static CPU manager policy.
     cpus: Option<CpuAllocator>,
@@ -140,6 +170,7 @@ impl Allocator {
             facts,
             rules,
             max_pods,
+            ephemeral_storage: None,
             ledger: Ledger::new(allocatable),
             cpus: None,
             burstable: 0,
@@ -152,6 +183,12 @@ impl Allocator {
     #[must_use]
     pub fn with_cpus(self, cpus: Option<CpuAllocator>) -> Self {
         Self { cpus, ..self }
+    }
+
+    /// The same, with this much allocatable ephemeral storage, in bytes.
+    #[must_use]
+    pub fn with_ephemeral_storage(self, ephemeral_storage: Option<i64>) -> Self {
+        Self { ephemeral_storage, ..self }
     }
 
     /// The CPUs that are not assigned exclusively; none without the static CPU manager policy.
@@ -193,6 +230,7 @@ impl Allocator {
         }
         let actual = allocation.allocated.clone();
         admit_new(uid, info.shape.requests(&actual), &self.ledger).map_err(AdmissionError::Shortage)?;
+        self.check_ephemeral_storage(info.ephemeral_storage)?;
         let failed = failed.into_iter().chain(self.has_port_conflict(&info).then_some(Predicate::NodePorts));
         if let Some(failed) = failed.min() {
             return Err(AdmissionError::Predicate(failed));
@@ -206,6 +244,43 @@ impl Allocator {
         }
         self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
         Ok(entry)
+    }
+
+    /// The pods to preempt for a critical pod that does not fit; `None` if it is not critical, or does not fit without them.
+    pub(crate) fn victims(&self, uid: &str, info: &PodInfo, allocated: &PodResources) -> Option<Vec<String>> {
+        if !info.critical {
+            return None;
+        }
+        let requests = info.shape.requests(allocated);
+        let available = self.ledger.available_to(uid);
+        let missing = |resource| available.missing_of(resource, requests);
+        let storage = self.check_ephemeral_storage(info.ephemeral_storage).err();
+        let storage = match storage {
+            Some(AdmissionError::EphemeralStorage { requested, used, capacity }) => {
+                requested.saturating_add(used).saturating_sub(capacity)
+            }
+            _ => 0,
+        };
+        let pods = if self.pods.len() >= self.max_pods { 1 } else { 0 };
+        let candidates = self.pods.iter().filter(|(_, record)| !record.info.critical);
+        let candidates = candidates.map(|(uid, record)| {
+            let counted = self.counted(uid);
+            let freed = [counted[Resource::Cpu], counted[Resource::Memory], record.info.ephemeral_storage, 1];
+            Candidate { uid: uid.clone(), class: record.info.shape.qos, freed }
+        });
+        let missing = [missing(Resource::Cpu), missing(Resource::Memory), storage, pods];
+        preemption::victims(missing, candidates.collect())
+    }
+
+    /// Whether the ephemeral storage that a pod requests fits. Pods are few.
+    fn check_ephemeral_storage(&self, requested: i64) -> Result<(), AdmissionError> {
+        let Some(capacity) = self.ephemeral_storage.filter(|_| requested > 0) else { return Ok(()) };
+        let used = self.pods.values().map(|record| record.info.ephemeral_storage);
+        let used = used.fold(0, i64::saturating_add);
+        if requested <= capacity.saturating_sub(used) {
+            return Ok(());
+        }
+        Err(AdmissionError::EphemeralStorage { requested, used, capacity })
     }
 
     /// Whether another pod uses a host port of this one. Pods are few, and host ports rare.

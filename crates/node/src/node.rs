@@ -10,6 +10,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Runtime;
+use plumb_runtime::types::LinuxResources;
 use plumb_supervise::Supervisor;
 use tokio::sync::mpsc;
 
@@ -36,6 +37,10 @@ pub(crate) struct Node {
     pub(crate) rules: Rules,
     pub(crate) clock: Clock,
     pub(crate) allocations: Arc<AllocationManager>,
+    /// Whether all processes of a container that runs out of memory are killed.
+    pub(crate) oom_group: bool,
+    /// The resources of the cgroup of all pods.
+    pub(crate) pods_cgroup: LinuxResources,
     pub(crate) events: Recorder,
     pub(crate) sandbox_defaults: SandboxDefaults,
     pub(crate) objects: Objects,

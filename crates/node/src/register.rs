@@ -33,6 +33,7 @@ use crate::Clock;
 pub use conditions::{NodeHealth, pressures};
 pub use machine::Machine;
 pub(crate) use machine::memory_figure;
+pub(crate) use object::pods_cgroup;
 pub use object::{ReservedTooMuch, allocatable, check_reserved, status};
 
 /// How often an unchanged status is written.

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::oneshot;
 
 use crate::node::Node;
+use crate::preemption;
 use crate::server::Pods as _;
 use crate::worker::Message;
 
@@ -32,7 +33,7 @@ pub(crate) const NOT_ADMITTED: &str = "NodeShutdown";
 /// Its message.
 pub(crate) const NOT_ADMITTED_MESSAGE: &str = "Pod was rejected as the node is shutting down.";
 /// `SystemCriticalPriority`: pods from this priority on are critical.
-const CRITICAL: i32 = 2_000_000_000;
+pub(crate) const CRITICAL: i32 = 2_000_000_000;
 
 /// How long pods have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +74,46 @@ fn groups(pods: &[Arc<Pod>], periods: GracePeriods) -> [Group; 2] {
     })
 }
 
+/// Why the node terminates a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The node shuts down.
+    Shutdown,
+    /// A critical pod needs its resources.
+    Preemption,
+}
+
+impl Cause {
+    /// The reason in the status of the pod.
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Shutdown => REASON,
+            Self::Preemption => preemption::REASON,
+        }
+    }
+
+    /// The message in the status of the pod.
+    pub(crate) const fn message(self) -> &'static str {
+        match self {
+            Self::Shutdown => MESSAGE,
+            Self::Preemption => preemption::MESSAGE,
+        }
+    }
+
+    /// The message of the condition `DisruptionTarget`.
+    pub(crate) const fn disruption_message(self) -> &'static str {
+        match self {
+            Self::Shutdown => MESSAGE,
+            Self::Preemption => preemption::DISRUPTION_MESSAGE,
+        }
+    }
+}
+
 /// The request to terminate a pod.
 #[derive(Debug)]
 pub(crate) struct Termination {
+    /// Why.
+    pub(crate) cause: Cause,
     /// How long its containers have.
     pub(crate) grace: Duration,
     /// Notified when the pod has ended and its status is reported, and dropped when the pod is gone.
@@ -97,9 +135,9 @@ impl NodeShutdown {
             for group in groups(&pods, periods) {
                 let waiting = group.pods.into_iter().map(|(uid, grace)| {
                     let (ended, has_ended) = oneshot::channel();
-                    let termination = Box::new(Termination { grace, ended });
+                    let termination = Box::new(Termination { cause: Cause::Shutdown, grace, ended });
                     // A pod without a worker has ended: the sender is dropped.
-                    node.workers.send(&uid, Message::Shutdown(termination));
+                    node.workers.send(&uid, Message::Terminate(termination));
                     has_ended
                 });
                 let waiting = join_all(waiting.collect::<Vec<_>>());

@@ -15,6 +15,7 @@ use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, project};
 
 use crate::lifecycle::{Health, ObservedContainer, ObservedPod, Phase, Startup};
+use crate::shutdown::Cause;
 pub(crate) use container::{Waiting, has_run};
 
 /// Everything that the status of a pod depends on.
@@ -32,8 +33,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) phase: Phase,
     /// Reason and message of the pod's failure, if it is not that of its containers.
     pub(crate) failure: Option<(&'a str, &'a str)>,
-    /// Whether the pod is terminated because the node shuts down.
-    pub(crate) disrupted: bool,
+    /// Why the node terminates the pod, if it does.
+    pub(crate) disrupted: Option<Cause>,
     /// Whether the node has admitted the pod. A rejected pod has no containers and no allocation.
     pub(crate) admitted: bool,
     pub(crate) desired: &'a PodResources,

@@ -51,7 +51,7 @@ use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, 
 use crate::node::Node;
 use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
 use crate::probe::ProbeReport;
-use crate::shutdown::{self, Termination};
+use crate::shutdown::Termination;
 use crate::status::StatusInput;
 use actuation::Actuation;
 use allocated::AdoptedVolumes;
@@ -105,8 +105,8 @@ pub(crate) enum Message {
     PostStartHook(Box<(ContainerId, Option<String>)>),
     /// A report of a container's probes.
     Probed(Box<ProbeReport>),
-    /// The node shuts down.
-    Shutdown(Box<Termination>),
+    /// The node terminates the pod.
+    Terminate(Box<Termination>),
 }
 
 impl From<ProbeReport> for Message {
@@ -169,8 +169,8 @@ pub(crate) struct Worker {
     /// The backoff of ephemeral containers that have not been started, by name.
     ephemeral_backoffs: BTreeMap<String, StartBackoff>,
     volumes: AdoptedVolumes,
-    /// How the pod is terminated because the node shuts down.
-    shutdown: Option<Termination>,
+    /// How the node terminates the pod: it shuts down, or the pod was preempted.
+    termination: Option<Termination>,
     /// Consecutive failed syncs.
     failures: Failures,
 
@@ -212,7 +212,7 @@ impl Worker {
             actuation: Actuation::default(),
             failures: Failures::default(),
             volumes: AdoptedVolumes::default(),
-            shutdown: None,
+            termination: None,
             pod,
             info,
             entry,
@@ -295,7 +295,7 @@ impl Worker {
             Message::Pulled(pulled) => self.handle_pulled(*pulled),
             Message::PostStartHook(hook) => self.handle_post_start_hook(&hook.0, hook.1),
             Message::Probed(report) => self.handle_probed(*report),
-            Message::Shutdown(termination) => self.handle_shutdown(*termination),
+            Message::Terminate(termination) => self.handle_termination(*termination),
         }
     }
 
@@ -328,20 +328,20 @@ impl Worker {
         self.observe_deletion();
     }
 
-    /// Terminates the pod because the node shuts down.
-    fn handle_shutdown(&mut self, termination: Termination) {
-        self.fail(shutdown::REASON, shutdown::MESSAGE);
-        self.shutdown = Some(termination);
+    /// Terminates the pod at the request of the node.
+    fn handle_termination(&mut self, termination: Termination) {
+        self.fail(termination.cause.reason(), termination.cause.message());
+        self.termination = Some(termination);
         self.shorten_stops();
     }
 
-    /// Reports the end of the pod to the shutdown of the node, once its status has it.
-    fn report_shutdown(&mut self) {
+    /// Reports the end of the pod to what has terminated it, once its status has it.
+    fn report_termination(&mut self) {
         let is_terminated = matches!(self.state, WorkerState::Terminated(_));
         let has_ended =
             is_terminated && !self.runs() && self.stopping.is_empty() && !self.status_manager.is_open();
-        if let Some(termination) = self.shutdown.take_if(|_| has_ended) {
-            // The shutdown may have given up on it.
+        if let Some(termination) = self.termination.take_if(|_| has_ended) {
+            // It may have given up on it.
             let _ = termination.ended.send(());
         }
     }
@@ -424,7 +424,7 @@ impl Worker {
         if phase.is_final() && !self.runs() && self.state.finish() {
             self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }
-        self.report_shutdown();
+        self.report_termination();
         if !decision.actions.is_empty() {
             self.observation.mark(Outdated::All);
             if self.act(&decision, cgroups.clone()).await? {
@@ -613,7 +613,7 @@ impl Worker {
             ephemeral_waiting: parts.ephemeral_waiting,
             phase: parts.phase,
             failure: self.state.failure().map(|failure| (&*failure.reason, &*failure.message)),
-            disrupted: self.shutdown.is_some(),
+            disrupted: self.termination.as_ref().map(|termination| termination.cause),
             admitted: !self.state.is_rejected(),
             desired: &self.info.desired,
             allocation: parts.allocation,

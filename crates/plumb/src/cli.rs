@@ -24,7 +24,8 @@ pub(crate) use autoscaler::AutoscalerFlags;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{
-    CpuPolicy, CriFlags, DieAt, DriverKind, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
+    CpuPolicy, CriFlags, DieAt, DriverKind, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind,
+    may_run_containers,
 };
 pub(crate) use registry::RegistryFlags;
 pub(crate) use run::{

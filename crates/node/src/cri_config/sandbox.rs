@@ -25,6 +25,8 @@ pub struct SandboxDefaults {
     /// The file with the resolver's configuration of the host, which is read for each sandbox; `None` leaves pods that do
     /// not use the cluster's DNS without any.
     pub resolv_conf: Option<PathBuf>,
+    /// How many tasks (processes and threads) a pod may have (`--pod-max-pids`); `None` is unlimited.
+    pub max_pids: Option<u32>,
 }
 
 /// The configuration of a pod's sandbox. `attempt` is how many it had before; `dns` is that of
@@ -67,7 +69,7 @@ pub fn sandbox(
             container.security_context.as_ref().and_then(|security| security.privileged).unwrap_or(false)
         }),
         sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
-        resources,
+        resources: LinuxResources { pids_limit: defaults.max_pids.map(i64::from), ..resources },
         runtime_handler: String::new(),
         labels,
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),

@@ -13,6 +13,8 @@ pub struct Machine {
     pub memory: u64,
     /// The size of the disk that pods use, in bytes; 0 if unknown.
     pub disk: u64,
+    /// How many tasks (processes and threads) its kernel can have; 0 if unknown.
+    pub pids: u64,
     /// The boot id.
     pub boot_id: String,
     /// Which installation it is.
@@ -40,6 +42,7 @@ impl Machine {
             cpus: u32::try_from(processors.max(1)).unwrap_or(u32::MAX),
             memory: memory.ok_or_else(|| io::Error::other("/proc/meminfo does not say MemTotal"))?,
             disk: 0,
+            pids: most_tasks(&text),
             boot_id: word("proc/sys/kernel/random/boot_id").unwrap_or_default(),
             system_uuid: word("sys/class/dmi/id/product_uuid").unwrap_or_else(|| machine_id.clone()),
             machine_id,
@@ -54,6 +57,13 @@ impl Machine {
         self.disk = disk.f_blocks.saturating_mul(disk.f_frsize);
         Ok(self)
     }
+}
+
+/// The smaller of the kernel's two limits of tasks.
+fn most_tasks(text: impl Fn(&str) -> io::Result<String>) -> u64 {
+    let limits = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
+    let limits = limits.into_iter().filter_map(|path| text(path).ok()?.trim().parse().ok());
+    limits.min().unwrap_or_default()
 }
 
 /// A figure of `/proc/meminfo`, in bytes.

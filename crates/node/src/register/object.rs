@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plumb_resize::cgroup::shares;
 use plumb_resize::quantity::Quantity;
+use plumb_runtime::types::LinuxResources;
 
 use super::conditions::{NodeHealth, conditions};
 use super::{Machine, Setup};
@@ -74,6 +76,29 @@ pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQua
         *amount = WireQuantity(left.to_string());
     }
     all
+}
+
+/// The resources of the cgroup of all pods: the capacity without the reserved resources. Unlike [`allocatable`] it does not
+/// leave out what the kubelet's eviction thresholds keep free, as in the kubelet: the kernel would otherwise kill processes
+/// before the node is under pressure.
+pub(crate) fn pods_cgroup(setup: &Setup, machine: &Machine) -> LinuxResources {
+    let capacity = capacity(setup, machine);
+    let amount = |list: &BTreeMap<String, WireQuantity>, name: &str| -> Option<Quantity> {
+        list.get(name).and_then(|amount| amount.0.parse().ok())
+    };
+    let left = |name: &str| {
+        let reserved = amount(&setup.reserved, name).unwrap_or(Quantity::ZERO);
+        amount(&capacity, name)?.checked_sub(reserved).ok().filter(|left| left.is_positive())
+    };
+    let pids = i64::try_from(machine.pids).unwrap_or(i64::MAX);
+    let reserved_pids = amount(&setup.reserved, "pid").map_or(0, |pids| pids.saturating_milli() / 1000);
+    LinuxResources {
+        cpu_shares: left("cpu").map(|cpu| shares(cpu.saturating_milli())),
+        memory_limit: left("memory").map(|memory| memory.saturating_milli() / 1000),
+        // The CRI has no number of tasks in a capacity: it is always the machine's.
+        pids_limit: Some(pids.saturating_sub(reserved_pids)).filter(|pids| *pids > 0),
+        ..LinuxResources::default()
+    }
 }
 
 /// The reserved resources exceed the node's capacity, with the kubelet's message.

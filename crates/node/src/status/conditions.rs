@@ -6,7 +6,7 @@ use plumb_resize::aggregate::Role;
 
 use super::{StatusInput, is_initialized};
 use crate::lifecycle::Phase;
-use crate::shutdown;
+use crate::shutdown::{self, Cause};
 
 /// Whether a condition is true, and if not, why.
 struct Verdict {
@@ -31,9 +31,11 @@ pub(super) fn publish(input: &StatusInput<'_>, old: &PodStatus, status: &mut Pod
     let ready = ready(input, &containers, status);
     let sandbox = input.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
     let networked = if sandbox { Verdict::yes() } else { Verdict { holds: false, ..Verdict::yes() } };
-    let disrupted = input.disrupted && input.failure.is_some_and(|(reason, _)| reason == shutdown::REASON);
-    let disruption =
-        Verdict { reason: shutdown::DISRUPTION, message: shutdown::MESSAGE.to_owned(), ..Verdict::yes() };
+    let failed_by = |cause: &Cause| input.failure.is_some_and(|(reason, _)| reason == cause.reason());
+    let disruption = input.disrupted.filter(failed_by).map(|cause| {
+        let message = cause.disruption_message().to_owned();
+        ("DisruptionTarget", Verdict { reason: shutdown::DISRUPTION, message, ..Verdict::yes() })
+    });
     let all = [
         ("PodReadyToStartContainers", networked),
         ("Initialized", initialized(input)),
@@ -41,7 +43,7 @@ pub(super) fn publish(input: &StatusInput<'_>, old: &PodStatus, status: &mut Pod
         ("ContainersReady", containers),
         ("PodScheduled", Verdict::yes()),
     ];
-    let all = all.into_iter().chain(disrupted.then_some(("DisruptionTarget", disruption)));
+    let all = all.into_iter().chain(disruption);
     let conditions = status.conditions.get_or_insert_default();
     for (type_, verdict) in all {
         let before = old.conditions.iter().flatten().find(|condition| condition.type_ == type_);

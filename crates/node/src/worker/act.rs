@@ -258,6 +258,12 @@ impl Worker {
         resources: LinuxResources,
         image: &Image,
     ) -> Result<ContainerConfig, GenerateError> {
+        let mut resources = resources;
+        if self.node.oom_group {
+            // The kubelet's default without `singleProcessOOMKill`: the rest of the processes would go on in an unknown state,
+            // and the container would neither end nor be restarted.
+            resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
+        }
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let env = environment(&self.node.objects, pod, container, &facts).await?;
         let mut image_mounts = Vec::new();

@@ -107,7 +107,7 @@ impl Worker {
             | StopReason::Resized
             | StopReason::RestartAll => None,
         });
-        let shutdown = self.shutdown.as_ref().map_or(Duration::MAX, |termination| termination.grace);
+        let shutdown = self.termination.as_ref().map_or(Duration::MAX, |termination| termination.grace);
         let grace = match self.deletion.grace_period() {
             // The grace period is that of the whole pod, so a container that is stopped later has less.
             Some(GracePeriod { since, length: grace }) => {

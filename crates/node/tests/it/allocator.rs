@@ -32,6 +32,8 @@ fn info(name: &str, milli: i64, priority: i32) -> PodInfo {
         shape: PodShape { containers: vec![container], overhead: Declared::NONE, qos: QosClass::Guaranteed },
         host_ports: Vec::new(),
         priority,
+        critical: false,
+        ephemeral_storage: 0,
         desired: cpu(milli),
         generation: 1,
     }
@@ -277,4 +279,21 @@ proptest! {
             prop_assert!(held <= CPU, "{held} of {CPU}");
         }
     }
+}
+
+#[test]
+fn ephemeral_storage_counts_at_admission() {
+    let mut allocator = node(1000).with_ephemeral_storage(Some(1000));
+    let with = |name: &str, bytes: i64| PodInfo { ephemeral_storage: bytes, ..info(name, 100, 0) };
+    let allocation = || Allocation::new(cpu(100), 1);
+    allocator.admit("a", with("a", 600), allocation(), None).unwrap();
+    let rejected = allocator.admit("b", with("b", 500), allocation(), None).unwrap_err();
+    assert_eq!(rejected.reason(), "OutOfephemeral-storage");
+    assert_eq!(
+        rejected.to_string(),
+        "Node didn't have enough resource: ephemeral-storage, requested: 500, used: 600, capacity: 1000"
+    );
+    allocator.admit("c", with("c", 400), allocation(), None).unwrap();
+    allocator.release("a");
+    allocator.admit("b", with("b", 500), allocation(), None).unwrap();
 }

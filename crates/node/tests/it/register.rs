@@ -247,6 +247,7 @@ fn the_machine_is_read_from_the_kernels_files() {
     put(root, "proc/sys/kernel/random/boot_id", "b-1\n");
     put(root, "proc/sys/kernel/osrelease", "6.1.0\n");
     put(root, "proc/sys/kernel/pid_max", "100\n");
+    put(root, "proc/sys/kernel/threads-max", "4096\n");
     put(root, "proc/loadavg", "0.1 0.1 0.1 2/100 7\n");
     put(root, "etc/machine-id", "m-1\n");
     put(root, "etc/os-release", "ID=some\nPRETTY_NAME=\"Some Linux 1\"\n");
@@ -254,6 +255,7 @@ fn the_machine_is_read_from_the_kernels_files() {
         cpus: 2,
         memory: 2 << 20,
         disk: 0,
+        pids: 100,
         boot_id: "b-1".into(),
         machine_id: "m-1".into(),
         system_uuid: "m-1".into(),

@@ -23,6 +23,7 @@ use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NODE};
+use super::volumes::unmount_all;
 
 /// A node and its environment.
 pub(super) struct Site {
@@ -43,7 +44,15 @@ pub(super) struct Site {
     pub(super) has_volumes: bool,
     /// The clock of the agent.
     pub(super) clock: Clock,
+    /// Whether all processes of a container that runs out of memory are killed.
+    pub(super) oom_group: bool,
     folder: tempfile::TempDir,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        unmount_all(self.folder.path());
+    }
 }
 
 impl Site {
@@ -77,6 +86,7 @@ impl Site {
             addresses: Vec::new(),
             has_volumes: false,
             clock: Arc::new(Timestamp::now),
+            oom_group: false,
             folder,
         }
     }
@@ -93,6 +103,7 @@ impl Site {
             allowed_unsafe_sysctls: self.unsafe_sysctls.parse().unwrap(),
             supervisor: self.supervisor.clone(),
             clock: self.clock.clone(),
+            oom_group: self.oom_group,
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;
@@ -191,6 +202,13 @@ impl Site {
         let id = container_id(&self.pods().get(name).await.unwrap());
         let resources = self.node.runtime().container_status(&id).await.unwrap().resources.unwrap();
         resources.linux().unwrap().cpuset_cpus.clone().unwrap_or_default()
+    }
+
+    /// A file of the v2 cgroup of the container `c` of a pod, as it was created.
+    pub(super) async fn unified_of(&self, name: &str, file: &str) -> Option<String> {
+        let id = container_id(&self.pods().get(name).await.unwrap());
+        let resources = self.node.runtime().container_status(&id).await.unwrap().resources.unwrap();
+        resources.linux().unwrap().unified.get(file).cloned()
     }
 
     /// The CPU quota of the container `c` of a pod.

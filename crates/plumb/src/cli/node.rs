@@ -58,6 +58,18 @@ pub(crate) struct OnNode {
     /// The maximum number of pods of a node.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
+    /// The maximum number of processes and threads of a pod; -1 is unlimited.
+    #[arg(long, default_value = "4096", value_name = "N", allow_hyphen_values = true, value_parser = max_pids)]
+    pub(crate) pod_max_pids: MaxPids,
+    /// Whether all pods together are limited to the capacity without the reserved resources: CPU weight, memory and number of
+    /// processes of their common cgroup.
+    #[arg(long, value_enum, default_value = "pods", value_name = "pods|none")]
+    pub(crate) enforce_node_allocatable: EnforceNodeAllocatable,
+    /// Whether the kernel kills only one process of a container that runs out of memory, instead of all of them. Cgroup v1
+    /// always kills one.
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "true|false")]
+    pub(crate) single_process_oom_kill: bool,
     /// Whether pods reach addresses beyond this machine: the node adds masquerade rules to nftables and sets
     /// `net.ipv4.ip_forward`.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
@@ -99,6 +111,28 @@ pub(crate) struct OnNode {
     // Last, since its heading holds for what follows it.
     #[command(flatten)]
     pub(crate) cri: CriFlags,
+}
+
+/// What node allocatable is enforced on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EnforceNodeAllocatable {
+    /// On the cgroup of all pods.
+    #[default]
+    Pods,
+    /// On no cgroup.
+    None,
+}
+
+/// The value of `--pod-max-pids`; `None` is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaxPids(pub(crate) Option<u32>);
+
+fn max_pids(text: &str) -> anyhow::Result<MaxPids> {
+    if text == "-1" {
+        return Ok(MaxPids(None));
+    }
+    let number = text.parse::<u32>().ok().filter(|number| *number > 0);
+    Ok(MaxPids(Some(number.ok_or_else(|| anyhow!("{text:?} is neither a number from 1 on nor -1"))?)))
 }
 
 /// How a runtime is reached over its CRI socket.

@@ -30,7 +30,7 @@ use plumb_resize::Quantity;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
-use plumb_runtime::cgroup::{Controller, Layout};
+use plumb_runtime::cgroup::{Controller, Layout, Version};
 use plumb_runtime::fault::{Fault, FaultKind, Faults, Faulty, Invocation};
 use plumb_runtime::image::Load;
 use plumb_runtime::service_nat::ServiceNat;
@@ -43,7 +43,9 @@ use tokio::task::JoinSet;
 
 use super::aside::Aside;
 use super::cri;
-use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind, may_run_containers};
+use crate::cli::{
+    CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
+};
 use crate::data_dir::{JOURNAL, LOGS, VOLUMES};
 
 /// The interval of checks for pressure on the machine.
@@ -136,6 +138,7 @@ impl NodeEnvironment {
             log_root: data.join(LOGS),
             cluster_dns: None,
             resolv_conf: resolv_conf(args, is_virtual)?,
+            max_pids: args.pod_max_pids.0,
         };
         let cpus = match args.cpu_manager_policy {
             CpuPolicy::None => None,
@@ -343,6 +346,10 @@ impl NodeEnvironment {
                 host: config.api,
             }),
             reachable: !is_virtual,
+            oom_group: !is_virtual
+                && !args.single_process_oom_kill
+                && Layout::detect().is_ok_and(|layout| layout.version() == Version::V2),
+            enforce_node_allocatable: args.enforce_node_allocatable == EnforceNodeAllocatable::Pods,
             pod_manifest_path: self.pod_manifest_path.clone().filter(|_| config.index == 0),
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
             image_gc: match self.kind {

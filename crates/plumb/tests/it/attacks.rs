@@ -4,4 +4,5 @@ mod data_dir;
 mod http;
 mod kubelet_client;
 mod network;
+mod node;
 mod store_quota;

@@ -2,10 +2,19 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
+use plumb_resize::cgroup::milli_of_shares;
+use plumb_runtime::builtin::cgroup_of;
+use plumb_runtime::cgroup::{Layout, Tree};
+use plumb_runtime::types::LinuxResources;
 use serde_json::json;
 
 use super::cluster::{Cluster, complaint, up};
-use super::nodes::machine::{create, load, pod, pods, until};
+use super::nodes::machine::{Machine, create, load, pod, pods, soon, until};
+
+/// The cgroups of a cluster.
+fn tree(machine: &Machine) -> Tree {
+    Tree::new(Layout::detect().unwrap(), cgroup_of(&machine.data()).unwrap())
+}
 
 const VIRTUAL: [&str; 8] = [
     "--components",
@@ -60,4 +69,46 @@ fn more_than_the_node_has_cannot_be_reserved() {
     let expected = "invalid Node Allocatable configuration. Resource \"cpu\" has a reservation of 5 but capacity of 4. \
                     Expected capacity >= reservation.";
     assert!(said.contains(expected), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cgroup_of_all_pods_has_what_is_not_reserved() {
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&["--system-reserved", "cpu=1,memory=1Gi,pid=100"]);
+    let pods = tree(&machine).pods();
+    // 64 cpus and 64Gi is what the node of such a cluster has.
+    let limited = || {
+        let read = pods.read().unwrap();
+        read.cpu_shares.map(milli_of_shares) == Some(63_000) && read.memory_limit == Some(63 << 30)
+    };
+    soon("limited", limited).await;
+    let most = ["pid_max", "threads-max"].map(|name| {
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap();
+        text.trim().parse::<i64>().unwrap()
+    });
+    assert_eq!(pods.read().unwrap().pids_limit, most.into_iter().min().map(|most| most - 100));
+    drop(cluster);
+    // An agent that does not enforce it removes the limits of the one before.
+    let cluster = machine.start(&["--enforce-node-allocatable", "none"]);
+    soon("unlimited", || pods.read().unwrap().memory_limit.is_none_or(|limit| limit < 0)).await;
+    drop(cluster);
+    machine.clear().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_all_pods_below_what_they_use_kills_none() {
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&[]);
+    let api = pods(&cluster).await;
+    create(&api, &pod("large", json!([load("c", &["--memory", "64Mi"], json!({}))]))).await;
+    super::nodes::running(&api, "large").await;
+    let pods = tree(&machine).pods();
+    soon("in use", || pods.memory().unwrap().0 > 60 << 20).await;
+    let too_little = LinuxResources { memory_limit: Some(16 << 20), ..LinuxResources::default() };
+    pods.set(&too_little).unwrap_err();
+    let status = api.get("large").await.unwrap().status.unwrap();
+    assert_eq!(status.container_statuses.unwrap()[0].restart_count, 0);
+    assert_eq!(pods.oom_kills().unwrap(), 0);
+    drop(cluster);
+    machine.clear().await;
 }

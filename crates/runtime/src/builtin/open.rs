@@ -103,6 +103,9 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     if config.cgroups.version() == Version::V1 && !config.cgroups.has(Controller::Devices) {
         tracing::warn!("no devices controller is mounted: only nodev keeps containers from devices");
     }
+    if !config.cgroups.has(Controller::Pids) {
+        tracing::warn!("there is no pids controller: pods can have as many processes as the machine");
+    }
     let tree = Tree::new(config.cgroups, naming.cgroup());
     tree.create()?;
     let images = Arc::new(Images::open(folder.join(IMAGES))?);

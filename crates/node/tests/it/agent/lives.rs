@@ -15,7 +15,7 @@ use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::json;
 
 use crate::it::cluster::NODE;
-use crate::it::site::{Site, condition, equal, one, status};
+use crate::it::site::{Site, condition, equal, is_settled, one, status};
 
 fn kep() -> Rules {
     Rules::kep()
@@ -136,6 +136,48 @@ async fn a_resize_ends_the_crash_loop_backoff_of_a_container_that_ran_out_of_mem
         let pod = site.settled("a").await;
         assert!(status(&pod).state.unwrap().running.is_some(), "{policy}");
     }
+}
+
+#[tokio::test]
+async fn all_processes_of_a_container_that_runs_out_of_memory_are_killed_unless_the_node_kills_one() {
+    for (oom_group, expected) in [(true, Some("1")), (false, None)] {
+        let mut site = Site::without_agent(kep());
+        site.oom_group = oom_group;
+        site.start_agent().await;
+        site.pod("a", one(equal("100m", "64Mi"))).await;
+        site.settled("a").await;
+        assert_eq!(site.unified_of("a", "memory.oom.group").await.as_deref(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_critical_pod_preempts_pods_that_are_not() {
+    let site = Site::start(kep()).await;
+    // The node has two cpus.
+    site.pod("guaranteed", one(equal("500m", "64Mi"))).await;
+    site.pod("burstable", one(json!({ "requests": { "cpu": "1" } }))).await;
+    for name in ["guaranteed", "burstable"] {
+        site.settled(name).await;
+    }
+    let critical =
+        json!({ "priorityClassName": "system-node-critical", "containers": one(equal("1", "64Mi")) });
+    site.pod_of("critical", critical).await;
+    site.settled("critical").await;
+    let preempted = site.until("burstable", |pod| {
+        pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+    });
+    let preempted = preempted.await.status.unwrap();
+    assert_eq!(preempted.reason.as_deref(), Some("Preempting"));
+    assert_eq!(preempted.message.as_deref(), Some("Preempted in order to admit critical pod"));
+    let disrupted = preempted.conditions.iter().flatten().any(|one| one.type_ == "DisruptionTarget");
+    assert!(disrupted, "{:?}", preempted.conditions);
+    assert!(is_settled(&site.pods().get("guaranteed").await.unwrap()), "one is enough");
+    // A pod that is not critical does not.
+    site.pod("large", one(equal("1", "64Mi"))).await;
+    let rejected = site.until("large", |pod| {
+        pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+    });
+    assert_eq!(rejected.await.status.unwrap().reason.as_deref(), Some("OutOfcpu"));
 }
 
 #[tokio::test]
