@@ -261,6 +261,9 @@ async fn secrets_and_tokens_are_in_memory_and_are_removed_with_their_pod() {
         return;
     }
     let node = Node::start();
+    let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "robot" } })).unwrap();
+    let accounts = Api::default_namespaced(node.cluster.admin());
+    accounts.create(&PostParams::default(), &account).await.unwrap();
     node.cluster.config_map("settings", json!({ "a": "1" })).await;
     let token = json!({ "serviceAccountToken": { "path": "token" } });
     let map = json!({ "configMap": { "name": "settings" } });
@@ -269,7 +272,7 @@ async fn secrets_and_tokens_are_in_memory_and_are_removed_with_their_pod() {
         { "name": "labels", "downwardAPI": { "items": [{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }] } },
         { "name": "cfg", "configMap": { "name": "settings" } },
     ]);
-    let pod = node.pod(all, json!({})).await;
+    let pod = node.pod(all, json!({ "serviceAccountName": "robot" })).await;
     let prepared = node.prepare(&pod).await;
     let is_mounted = |path: &Path| {
         let path = path.to_str().unwrap();
