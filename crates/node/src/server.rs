@@ -86,7 +86,7 @@ pub struct ServerConfig {
 }
 
 /// The status of a container that the status of a pod names by its id, if it is this container of this pod according to the
-/// runtime. Whoever may patch `pods/status` could otherwise name a container of any other pod of the node, and read its log
+/// runtime. A user who may patch `pods/status` could otherwise name a container of any other pod of the node, and read its log
 /// or run commands in it.
 async fn container_status(
     config: &ServerConfig,

@@ -204,7 +204,7 @@ async fn a_server_on_this_machine_gets_no_credentials_over_plain_http_unless_it_
     assert!(tokens.asked().is_empty(), "{:?}", tokens.asked().len());
     let with_credentials: Vec<String> =
         fake.asked().iter().filter_map(|asked| asked.header("authorization").map(str::to_owned)).collect();
-    assert_eq!(with_credentials, ["Bearer t"], "by the client that was told to");
+    assert_eq!(with_credentials, ["Bearer t"], "by the client that trusts it");
     // Images are pulled without credentials as ever.
     fake.intercept(|_| None);
     Registry::new(RegistryConfig::default()).resolve(&image, Some(&credentials[0])).await.unwrap();

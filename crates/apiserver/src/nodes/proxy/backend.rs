@@ -121,7 +121,7 @@ impl Backend {
     fn reach(cluster: &Cluster, pod: &Value, port: u16, tls: bool) -> Result<Self, ApiError> {
         let address =
             pod.pointer("/status/podIP").and_then(Value::as_str).and_then(|ip| ip.parse::<IpAddr>().ok());
-        // The pod's agent connects to the address that the runtime gave the pod, not to this one, which whoever may write the
+        // The pod's agent connects to the address that the runtime gave the pod, not to this one, which a user who may write the
         // status can change between this check and the connection. It is for messages and for names in TLS.
         let address =
             address.filter(is_global_unicast).ok_or_else(|| ApiError::bad_request("address not allowed"))?;

@@ -1,6 +1,6 @@
 //! Connections to the address of a pod, for the proxies of the API server, which may be where that address leads nowhere.
 //!
-//! The address is the one that the runtime reports for the pod's sandbox. `status.podIP` is not read: whoever may patch
+//! The address is the one that the runtime reports for the pod's sandbox. `status.podIP` is not read: a user who may patch
 //! `pods/status` would have the agent connect to the loopback interface of the node, whatever the API server has checked
 //! before.
 
