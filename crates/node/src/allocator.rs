@@ -261,7 +261,7 @@ impl Allocator {
             }
             _ => 0,
         };
-        let pods = if self.pods.len() >= self.max_pods { 1 } else { 0 };
+        let pods = i64::from(self.pods.len() >= self.max_pods);
         let candidates = self.pods.iter().filter(|(_, record)| !record.info.critical);
         let candidates = candidates.map(|(uid, record)| {
             let counted = self.counted(uid);

@@ -15,9 +15,8 @@ use super::{Action, Decision, ObservedContainer, ObservedPod, State, StopReason,
 pub(super) fn outstanding(spec: &PodSpec, observed: &ObservedPod) -> Vec<usize> {
     let Some(at) = last_exit(spec, observed) else { return Vec::new() };
     let began_before = |observed: &ObservedContainer| match &observed.state {
-        State::Created => false,
-        // Its start is not observed; a container that has begun anew since then is running soon.
-        State::Starting => false,
+        // The time of a start is not observed while its hook runs; it is as soon as that has completed.
+        State::Created | State::Starting => false,
         State::Running { since } => *since < at,
         State::Exited { started, finished, .. } => started.unwrap_or(*finished) <= at,
     };

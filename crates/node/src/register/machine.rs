@@ -42,7 +42,7 @@ impl Machine {
             cpus: u32::try_from(processors.max(1)).unwrap_or(u32::MAX),
             memory: memory.ok_or_else(|| io::Error::other("/proc/meminfo does not say MemTotal"))?,
             disk: 0,
-            pids: most_tasks(&text),
+            pids: most_tasks(text),
             boot_id: word("proc/sys/kernel/random/boot_id").unwrap_or_default(),
             system_uuid: word("sys/class/dmi/id/product_uuid").unwrap_or_else(|| machine_id.clone()),
             machine_id,
