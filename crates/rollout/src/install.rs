@@ -13,7 +13,7 @@ pub const FIELD_MANAGER: &str = "plumb-rollout";
 pub const CLONESETS: &str = "clonesets.apps.kruise.io";
 
 /// The fingerprints of all definitions of `CloneSet` that were ever released, the present one last.
-const CLONESET_RELEASED: &[&str] = &["0bea5752311720a8", "433f7b19cbc1fea4"];
+const CLONESET_RELEASED: &[&str] = &["0bea5752311720a8", "433f7b19cbc1fea4", "d56767725c4250a8"];
 
 /// The fingerprints of all definitions of `RolloutPolicy` that were ever released, the present one last.
 const ROLLOUT_POLICY_RELEASED: &[&str] =
