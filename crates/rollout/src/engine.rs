@@ -27,6 +27,7 @@
 
 mod change;
 mod decide;
+mod defaults;
 mod desired;
 mod failure;
 mod hooks;

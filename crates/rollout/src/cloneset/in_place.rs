@@ -122,15 +122,17 @@ impl Update {
             let gate = "the feature gate InPlaceWorkloadVerticalScaling is off";
             refused.push(format!("resources changed, and {gate}"));
         }
-        if !refused.is_empty() {
-            return Self::Recreate(refused);
-        }
-        Self::InPlace(InPlace {
+        let in_place = InPlace {
             images: images(old, new),
             resizes: change.resizes(),
             labels: differences(before.labels.as_ref(), after.labels.as_ref()),
             annotations: differences(before.annotations.as_ref(), after.annotations.as_ref()),
-        })
+        };
+        refused.extend(stale_environment(&in_place, old, new));
+        if !refused.is_empty() {
+            return Self::Recreate(refused);
+        }
+        Self::InPlace(in_place)
     }
 }
 
@@ -142,6 +144,42 @@ fn images(old: &PodTemplateSpec, new: &PodTemplateSpec) -> BTreeMap<String, Stri
     let changed = containers(new)
         .filter(|new| containers(old).any(|old| old.name == new.name && old.image != new.image));
     changed.map(|new| (new.name.clone(), new.image.clone().unwrap_or_default())).collect()
+}
+
+/// The containers that have a label or annotation in an environment variable which changes, and that are not restarted: their
+/// processes would keep the former value. OpenKruise restarts such containers by an agent on the node.
+fn stale_environment(update: &InPlace, old: &PodTemplateSpec, new: &PodTemplateSpec) -> Vec<String> {
+    let changed = |path: &str| {
+        let key = |prefix: &str| path.strip_prefix(prefix)?.strip_suffix("']").map(ToOwned::to_owned);
+        key("metadata.labels['").is_some_and(|key| update.labels.contains_key(&key))
+            || key("metadata.annotations['").is_some_and(|key| update.annotations.contains_key(&key))
+    };
+    let running = containers(new)
+        .filter(|container| !update.images.contains_key(&container.name) && !is_restarted(container, old));
+    let stale = running.flat_map(|container| {
+        let env = container.env.iter().flatten();
+        let paths = env.filter_map(|one| Some(&one.value_from.as_ref()?.field_ref.as_ref()?.field_path));
+        paths.filter(|path| changed(path)).map(|path| {
+            let name = &container.name;
+            format!("{path} changed, which container {name} has in an environment variable and is not restarted for")
+        })
+    });
+    stale.collect()
+}
+
+/// Whether a resize of a container restarts it, by its resize policy.
+fn is_restarted(new: &Container, old: &PodTemplateSpec) -> bool {
+    let Some(old) = containers(old).find(|old| old.name == new.name) else { return false };
+    let of = |container: &Container, resource: &str| {
+        let resources = container.resources.clone().unwrap_or_default();
+        let of = |list: Option<BTreeMap<String, _>>| list.and_then(|list| list.get(resource).cloned());
+        (of(resources.requests), of(resources.limits))
+    };
+    let mut policies = new.resize_policy.iter().flatten();
+    policies.any(|policy| {
+        let resource = policy.resource_name.as_str();
+        policy.restart_policy == "RestartContainer" && of(old, resource) != of(new, resource)
+    })
 }
 
 type Labels = BTreeMap<String, String>;
@@ -332,6 +370,68 @@ mod tests {
             let Update::Recreate(reasons) = between(&old, &new, vertical) else { panic!("{expected}") };
             assert!(reasons.join("; ").contains(expected), "{expected}: {reasons:?}");
         }
+    }
+
+    #[test]
+    fn a_label_in_an_environment_variable_changes_in_place_only_with_a_restart() {
+        let from_label = json!([{ "name": "TIER", "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['tier']" } } }]);
+        let with = |image: &str, cpu: &str, tier: &str, policy: &str| {
+            let mut template = serde_json::to_value(template(image, cpu, json!({}))).unwrap();
+            template["metadata"]["labels"]["tier"] = json!(tier);
+            template["spec"]["containers"][0]["env"] = from_label.clone();
+            template["spec"]["containers"][0]["resizePolicy"] =
+                json!([{ "resourceName": "cpu", "restartPolicy": policy }]);
+            from_value::<PodTemplateSpec>(template).unwrap()
+        };
+        let table = [
+            ("one", "1", "back", "NotRequired", true),
+            ("one", "1", "front", "NotRequired", false),
+            ("one", "2", "front", "NotRequired", false),
+            ("one", "2", "front", "RestartContainer", true),
+            ("two", "1", "front", "NotRequired", true),
+        ];
+        for (image, cpu, tier, policy, in_place) in table {
+            let (old, new) = (with("one", "1", "back", policy), with(image, cpu, tier, policy));
+            match between(&old, &new, true) {
+                Update::InPlace(_) => assert!(in_place, "{image} {cpu} {tier} {policy}"),
+                Update::Recreate(reasons) => {
+                    assert!(!in_place, "{image} {cpu} {tier} {policy}");
+                    assert!(reasons[0].contains("metadata.labels['tier'] changed"), "{reasons:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_with_its_default_is_no_change() {
+        let old = template("one", "1", json!({}));
+        let with = |pointer: &str, key: &str, value: Value| {
+            let mut template = serde_json::to_value(&old).unwrap();
+            template.pointer_mut(pointer).unwrap()[key] = value;
+            from_value::<PodTemplateSpec>(template).unwrap()
+        };
+        let probe = |period: i32| json!({ "httpGet": { "port": 80 }, "periodSeconds": period });
+        let table = [
+            ("/spec", "dnsPolicy", json!("ClusterFirst"), true),
+            ("/spec", "dnsPolicy", json!("None"), false),
+            ("/spec", "terminationGracePeriodSeconds", json!(30), true),
+            ("/spec", "terminationGracePeriodSeconds", json!(5), false),
+            ("/spec/containers/0", "imagePullPolicy", json!("Always"), true),
+            ("/spec/containers/0", "imagePullPolicy", json!("IfNotPresent"), false),
+            ("/spec/containers/0", "terminationMessagePolicy", json!("File"), true),
+            ("/spec/containers/0", "livenessProbe", probe(10), false),
+        ];
+        for (pointer, key, value, same) in table {
+            let new = with(pointer, key, value.clone());
+            for (old, new) in [(&old, &new), (&new, &old)] {
+                let is_same = between(old, new, true) == Update::InPlace(InPlace::default());
+                assert_eq!(is_same, same, "{key}: {value}");
+            }
+        }
+        let (explicit, implicit) = (probe(10), json!({ "httpGet": { "port": 80, "scheme": "HTTP" } }));
+        let [one, other] =
+            [explicit, implicit].map(|probe| with("/spec/containers/0", "livenessProbe", probe));
+        assert_eq!(between(&one, &other, true), Update::InPlace(InPlace::default()));
     }
 
     #[test]

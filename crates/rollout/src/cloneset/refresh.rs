@@ -77,9 +77,9 @@ impl Scope<'_> {
         if gated {
             let update = UpdateState::read(pod).unwrap_or_default();
             let is_resized = matches!(hooks.change(pod, hooks.desired()), Change::None) && is_applied(pod);
-            let done = is_resized && update.waiting(pod).next().is_none();
-            // A resize that does not come must not keep the pod out of service.
-            if done || !update.update_images && (stuck.is_some() || is_postponed(pod)) {
+            let runs = update.waiting(pod).next().is_none();
+            // A resize that does not come must not keep a pod out of service that runs its new images.
+            if runs && (is_resized || stuck.is_some() || is_postponed(pod)) {
                 return Refreshed { action: Some(self.mark_ready(view)), stuck, due };
             }
         }

@@ -57,6 +57,8 @@ pub enum Reason {
         /// The path of the field.
         path: String,
     },
+    /// The strategy of the workload is `OnDelete`: pods get the template when a user deletes them.
+    OnDelete,
     /// A container is restarted for its new resources, no pod may be unavailable, and the workload's own controller surges.
     Restart {
         /// The container.
@@ -82,6 +84,7 @@ impl Reason {
                 | Self::PodLevel
                 | Self::OtherResource { .. }
                 | Self::LeftToController { .. }
+                | Self::OnDelete
                 | Self::Restart { .. }
         )
     }
@@ -99,6 +102,7 @@ impl Reason {
             Self::Containers => "ContainersChanged",
             Self::Field { .. } => "OtherFieldsChanged",
             Self::LeftToController { .. } => "LeftToController",
+            Self::OnDelete => "OnDelete",
             Self::Restart { .. } => "RestartNotAllowed",
             Self::Invalid { .. } => "ResizeInvalid",
         }
@@ -131,6 +135,9 @@ impl fmt::Display for Reason {
             Self::LeftToController { path } => {
                 write!(f, "{path} is set, which only the workload's own controller follows")
             }
+            Self::OnDelete => f.write_str(
+                "spec.updateStrategy.type is OnDelete: pods get the new template when they are deleted",
+            ),
             Self::Restart { container, resource } => write!(
                 f,
                 "container {container} restarts when its {resource} changes, and maxUnavailable is 0, but maxSurge is not"

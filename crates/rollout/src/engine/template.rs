@@ -11,6 +11,7 @@ use plumb_resize::resource::Resource;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
+use super::defaults::is_default;
 use super::reason::Reason;
 
 /// The differences between two revisions of a template.
@@ -216,7 +217,8 @@ fn without_resources(template: &PodTemplateSpec) -> PodTemplateSpec {
 
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Collects the paths at which two values differ. An absent value equals an empty one: the API has no difference either.
+/// Collects the paths at which two values differ. An absent value equals an empty one, and the default of its field: the API has
+/// no difference either.
 fn differences(old: &Value, new: &Value, path: &mut String, paths: &mut Vec<String>) {
     let length = path.len();
     match (old, new) {
@@ -229,6 +231,15 @@ fn differences(old: &Value, new: &Value, path: &mut String, paths: &mut Vec<Stri
                 }
                 path.push_str(key);
                 let (old, new) = (before.get(key), after.get(key));
+                let is_default = match (old, new) {
+                    (Some(old), None) => is_default(path, old, after),
+                    (None, Some(new)) => is_default(path, new, before),
+                    _ => false,
+                };
+                if is_default {
+                    path.truncate(length);
+                    continue;
+                }
                 differences(old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null), path, paths);
                 path.truncate(length);
             }

@@ -62,8 +62,9 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
     let (Some(before), Some(after)) = (template(old), template(new)) else { return Admitted::default() };
     let mut change = can_update(&before, &after, context.rules);
     if change.is_vertical() {
-        change.reasons.extend(kind.left_to_controller(&new["spec"]));
-        change.reasons.extend(surge_instead(kind, (&before, &after), new, record.as_ref(), context));
+        let spec = unheld(kind, old, new, record.as_ref());
+        change.reasons.extend(kind.left_to_controller(&spec));
+        change.reasons.extend(surge_instead(kind, (&before, &after), &spec, context));
     }
     let old_fields = kind.held_fields(&old["spec"]);
     let mut admission = Admission { kind, new: new.clone(), old_fields, record, warnings: Vec::new() };
@@ -81,22 +82,26 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
     Admitted { object, warnings: admission.warnings }
 }
 
+/// The spec of a workload without its hold: what the hold has replaced is as it is restored, with the changes of the write.
+fn unheld(kind: WorkloadKind, old: &Value, new: &Value, record: Option<&WorkloadRecord>) -> Value {
+    let mut spec = new["spec"].clone();
+    if let Some(hold) = record.and_then(|record| record.hold.as_ref()) {
+        let (before, after) = (kind.held_fields(&old["spec"]), kind.held_fields(&new["spec"]));
+        spec = merged(spec, Some(kind.restoring(&changed_as(&hold.restored, &before, &after))));
+    }
+    spec
+}
+
 /// Why the controller of a workload updates its pods though a resize could: it surges, where a resize would make pods
 /// unavailable and none may be. What a policy says about that comes first.
 fn surge_instead(
     kind: WorkloadKind,
     (before, after): (&PodTemplateSpec, &PodTemplateSpec),
-    new: &Value,
-    record: Option<&WorkloadRecord>,
+    spec: &Value,
     context: &AdmissionContext<'_>,
 ) -> Option<Reason> {
-    let mut spec = new["spec"].clone();
-    // What a hold has replaced is restored.
-    if let Some(hold) = record.and_then(|record| record.hold.as_ref()) {
-        spec = merged(spec, Some(kind.restoring(&hold.restored)));
-    }
     let is_decided = context.policy.is_some_and(|policy| policy.max_unavailable.is_some());
-    if is_decided || !kind.surges_only(&spec) {
+    if is_decided || !kind.surges_only(spec) {
         return None;
     }
     // What cannot be read is a reason of its own.

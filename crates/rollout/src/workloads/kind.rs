@@ -234,8 +234,12 @@ impl WorkloadKind {
         is_zero("maxUnavailable") == Some(true) && is_zero("maxSurge") == Some(false)
     }
 
-    /// Why only the workload's own controller can update its pods, whatever changes in the template.
+    /// Why only the workload's own controller can update its pods, whatever changes in the template. The spec is that without a
+    /// hold.
     pub fn left_to_controller(self, spec: &Value) -> Option<Reason> {
+        if self != Self::Deployment && spec["updateStrategy"]["type"] == "OnDelete" {
+            return Some(Reason::OnDelete);
+        }
         let path = match self {
             Self::AdvancedStatefulSet => "/lifecycle/inPlaceUpdate",
             Self::AdvancedDaemonSet => "/updateStrategy/rollingUpdate/selector",

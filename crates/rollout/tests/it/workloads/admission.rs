@@ -464,13 +464,17 @@ fn an_advanced_set_that_only_its_controller_can_update_is_not_held() {
 }
 
 #[test]
-fn the_strategy_of_an_advanced_set_that_updates_on_delete_is_left_as_it_is() {
-    for kind in [WorkloadKind::AdvancedStatefulSet, WorkloadKind::AdvancedDaemonSet] {
+fn a_set_that_updates_on_delete_is_left_to_its_user_with_a_warning() {
+    for kind in WorkloadKind::ALL.into_iter().filter(|kind| *kind != WorkloadKind::Deployment) {
         let mut old = workload(kind, "100m");
         old["spec"]["updateStrategy"] = json!({ "type": "OnDelete" });
-        let held = stored(kind, &old, &with_cpu(&old, "200m"));
-        assert_eq!(held["spec"]["updateStrategy"], old["spec"]["updateStrategy"]);
-        assert!(record(&held).hold.is_some());
+        let left = admitted(kind, &old, &with_cpu(&old, "200m"));
+        assert_eq!(left.object, None, "{kind:?}");
+        assert!(left.warnings[0].contains("spec.updateStrategy.type is OnDelete"), "{:?}", left.warnings);
+        // The hold of a rollout is not the user's strategy.
+        let held = stored(kind, &workload(kind, "100m"), &with_cpu(&workload(kind, "100m"), "200m"));
+        let again = stored(kind, &held, &with_cpu(&held, "300m"));
+        assert!(record(&again).hold.is_some(), "{kind:?}");
     }
 }
 
