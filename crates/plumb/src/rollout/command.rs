@@ -1,4 +1,6 @@
-//! `plumb rollout`: in-place rollouts of Deployments, StatefulSets and DaemonSets.
+//! `plumb rollout`: in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
+
+mod cloneset;
 
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
@@ -17,12 +19,12 @@ use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::commands::{self, Command, CommandError};
-use plumb_rollout::engine::{Phase, RolloutStatus};
+use plumb_rollout::engine::{Heading, Phase, RolloutStatus};
 use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
 
 use crate::client::{Cluster, Output, block_on, json, refusal, refusal_in, table, write_out, yaml};
 
-/// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets and DaemonSets.
+/// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb rollout status deploy/web\n  \
@@ -61,7 +63,7 @@ enum RolloutCommand {
 /// A workload of a cluster.
 #[derive(Debug, Args)]
 struct Named {
-    /// The workload: `deploy/web`, `sts/db`, `ds/agent`, or OpenKruise's `asts/db`, `ads/agent`.
+    /// The workload: `deploy/web`, `sts/db`, `ds/agent`, or OpenKruise's `cloneset/web`, `asts/db`, `ads/agent`.
     #[arg(value_name = "KIND/NAME")]
     workload: Workload,
     #[command(flatten)]
@@ -71,8 +73,17 @@ struct Named {
 /// A workload by its kind and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Workload {
-    kind: WorkloadKind,
+    kind: Kind,
     name: String,
+}
+
+/// The kind of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It is held for a rollout.
+    Held(WorkloadKind),
+    /// Its own controller resizes its pods.
+    CloneSet,
 }
 
 impl FromStr for Workload {
@@ -83,7 +94,7 @@ impl FromStr for Workload {
         // As kubectl prints it: deployment.apps/web, statefulset.apps.kruise.io/db.
         let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
         let is_kruise = group == WorkloadKind::AdvancedStatefulSet.group();
-        let kind = match kind.to_ascii_lowercase().as_str() {
+        let held = match kind.to_ascii_lowercase().as_str() {
             "deploy" | "deployment" | "deployments" => WorkloadKind::Deployment,
             "asts" => WorkloadKind::AdvancedStatefulSet,
             "statefulset" | "statefulsets" if is_kruise => WorkloadKind::AdvancedStatefulSet,
@@ -91,13 +102,17 @@ impl FromStr for Workload {
             "ads" => WorkloadKind::AdvancedDaemonSet,
             "daemonset" | "daemonsets" if is_kruise => WorkloadKind::AdvancedDaemonSet,
             "ds" | "daemonset" | "daemonsets" => WorkloadKind::DaemonSet,
-            "clone" | "cloneset" | "clonesets" => {
-                bail!("a CloneSet reports its rollout in its own status: kubectl get cloneset NAME");
-            }
-            _ => bail!("write deploy/NAME, sts/NAME or ds/NAME"),
+            "clone" | "cloneset" | "clonesets" => return Self::named(Kind::CloneSet, name),
+            _ => bail!("write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME"),
         };
+        Self::named(Kind::Held(held), name)
+    }
+}
+
+impl Workload {
+    fn named(kind: Kind, name: &str) -> anyhow::Result<Self> {
         if name.is_empty() || name.contains('/') {
-            bail!("the name is missing: write deploy/NAME, sts/NAME or ds/NAME");
+            bail!("the name is missing: write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME");
         }
         Ok(Self { kind, name: name.to_owned() })
     }
@@ -105,8 +120,13 @@ impl FromStr for Workload {
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = if self.kind.is_custom() { format!(".{}", self.kind.group()) } else { String::new() };
-        write!(f, "{}{group}/{}", self.kind.name().to_ascii_lowercase(), self.name)
+        match self.kind {
+            Kind::Held(kind) => {
+                let group = if kind.is_custom() { format!(".{}", kind.group()) } else { String::new() };
+                write!(f, "{}{group}/{}", kind.name().to_ascii_lowercase(), self.name)
+            }
+            Kind::CloneSet => write!(f, "cloneset.apps.kruise.io/{}", self.name),
+        }
     }
 }
 
@@ -123,7 +143,11 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         };
         let (client, namespace) = named.cluster.connect().await?;
         let Workload { kind, name } = &named.workload;
-        match commands::command(&client, *kind, &namespace, name, command).await {
+        let carried_out = match kind {
+            Kind::Held(kind) => commands::command(&client, *kind, &namespace, name, command).await,
+            Kind::CloneSet => commands::cloneset_command(&client, &namespace, name, command).await,
+        };
+        match carried_out {
             Ok(()) => write_out(&format!("{} {done}\n", named.workload))?,
             Err(CommandError::Request { source, .. }) => {
                 return Err(refusal_in(&client, &namespace, source).await);
@@ -142,7 +166,21 @@ pub(crate) async fn show(
     watch: bool,
     output: Option<Output>,
 ) -> anyhow::Result<ExitCode> {
-    let resource = match workload.kind {
+    match workload.kind {
+        Kind::Held(kind) => show_held(client, namespace, workload, kind, watch, output).await,
+        Kind::CloneSet => cloneset::show(client, namespace, workload, watch, output).await,
+    }
+}
+
+async fn show_held(
+    client: Client,
+    namespace: &str,
+    workload: &Workload,
+    kind: WorkloadKind,
+    watch: bool,
+    output: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let resource = match kind {
         WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
         WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
         WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
@@ -157,10 +195,10 @@ pub(crate) async fn show(
     let progress = Progress::of(&read);
     if let Progress::None = &progress {
         let object = api.get(&workload.name).await.map_err(refusal)?;
-        let is_native = is_replacing(workload.kind, &object);
+        let is_native = is_replacing(kind, &object);
         let text = match output {
             None | Some(Output::Wide) => {
-                let why = commands::no_rollout(&client, workload.kind, read.meta()).await;
+                let why = commands::no_rollout(&client, kind, read.meta()).await;
                 let native = if is_native { " (its own controller replaces pods now)" } else { "" };
                 format!("{workload}: no in-place rollout{native}: {why}\n")
             }
@@ -281,7 +319,9 @@ impl Progress {
             Self::None | Self::Held => false,
             Self::Reported { status, failed } => match status.phase {
                 Phase::Held | Phase::RollbackFailed | Phase::Recreating => true,
-                Phase::RolledBack => *failed,
+                // On the way forward each pod has failed, and was resized back.
+                Phase::RolledBack => *failed || status.heading == Heading::Forward,
+                Phase::Complete => status.pods.rolled_back > 0,
                 _ => false,
             },
         }
@@ -359,7 +399,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Workload>().unwrap().to_string(), expected);
         }
-        for text in ["web", "deploy", "deploy/", "pod/web", "cloneset/web", "deploy/a/b", ""] {
+        for text in ["cloneset/web", "clone/web", "clonesets.apps.kruise.io/web"] {
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), "cloneset.apps.kruise.io/web");
+        }
+        for text in ["web", "deploy", "deploy/", "pod/web", "cloneset", "cloneset/", "deploy/a/b", ""] {
             assert!(text.parse::<Workload>().is_err(), "{text}");
         }
     }
@@ -424,6 +467,24 @@ mod tests {
         ];
         for (phase, fields, failed) in table {
             let ended = progress(&record("Back", &fields), &status(phase, &json!({ "heading": "Back" })));
+            assert!(ended.has_ended());
+            assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
+        }
+    }
+
+    #[test]
+    fn pods_that_were_resized_back_because_they_failed_are_a_failure() {
+        let pods = |done: usize, back: usize| {
+            json!({ "pods": { "total": 4, "pending": 0, "resizing": 0, "soaking": 0, "done": done, "stuck": 0,
+                "rollingBack": 0, "rolledBack": back, "rollbackFailed": 0 } })
+        };
+        let table = [
+            ("Complete", pods(4, 0), false),
+            ("Complete", pods(3, 1), true),
+            ("RolledBack", pods(0, 4), true),
+        ];
+        for (phase, fields, failed) in table {
+            let ended = progress(&record("Forward", &json!({ "outcome": phase })), &status(phase, &fields));
             assert!(ended.has_ended());
             assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
         }

@@ -1,0 +1,123 @@
+//! `plumb rollout status` of a CloneSet, which has the state of its rollout in its own status.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use futures_util::StreamExt as _;
+use kube::Client;
+use plumb_client::Api;
+use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
+use plumb_rollout::cloneset::status::FAILED_UPDATE;
+use plumb_rollout::commands::NoRollout;
+use plumb_rollout::engine::Heading;
+
+use super::{Progress, Workload};
+use crate::client::{Output, refusal_in, write_out};
+
+/// Prints where the rollout of a CloneSet stands; with `watch` every change, until it ends.
+pub(super) async fn show(
+    client: Client,
+    namespace: &str,
+    workload: &Workload,
+    watch: bool,
+    output: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let api: Api<CloneSet> = Api::namespaced(client.clone(), namespace);
+    let read = match api.get(&workload.name).await {
+        Ok(read) => read,
+        Err(error) => return Err(refusal_in(&client, namespace, error).await),
+    };
+    let state = State::read(&read);
+    if !watch || state.has_ended() {
+        write_out(&state.text(workload, output)?)?;
+        return Ok(state.exit_code());
+    }
+    let config = WatchConfig::default().fields(format!("metadata.name={}", workload.name));
+    let mut events = std::pin::pin!(Reflector::new(api, config).into_stream());
+    let is_for_people = !matches!(output, Some(Output::Json | Output::Yaml));
+    let mut printed = String::new();
+    while let Some(event) = events.next().await {
+        let observed = match event {
+            WatchEvent::Restarted(listed) => listed.into_iter().next(),
+            WatchEvent::Applied(observed) => Some(*observed),
+            WatchEvent::Deleted(_) => None,
+        };
+        let Some(observed) = observed else { bail!("{workload} was deleted") };
+        let state = State::read(&observed);
+        let text = state.text(workload, output)?;
+        if text != printed && (is_for_people || state.has_ended()) {
+            write_out(&text)?;
+            printed = text;
+        }
+        if state.has_ended() {
+            return Ok(state.exit_code());
+        }
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// How far the rollout of a set is.
+enum State {
+    /// It is reported.
+    Rollout(Progress),
+    /// The controller refuses the template, for this reason.
+    Refused(String),
+    /// No resources are rolled out, and pods are updated for another reason.
+    Updating,
+}
+
+impl State {
+    fn read(set: &CloneSet) -> Self {
+        let status: CloneSetStatus = set.status.clone().unwrap_or_default();
+        if status.observed_generation != set.metadata.generation {
+            return Self::Rollout(Progress::Held);
+        }
+        let refused = status.condition(FAILED_UPDATE).filter(|condition| {
+            matches!(condition.reason.as_deref(), Some("InvalidTemplate" | "InvalidSpec"))
+        });
+        if let Some(refused) = refused {
+            return Self::Refused(refused.message.clone().unwrap_or_default());
+        }
+        match status.in_place_rollout {
+            Some(rollout) => {
+                let failed = rollout.heading == Heading::Back;
+                Self::Rollout(Progress::Reported { status: Box::new(rollout), failed })
+            }
+            None if status.current_revision == status.update_revision => Self::Rollout(Progress::None),
+            None => Self::Updating,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Rollout(progress) => progress.has_ended(),
+            Self::Refused(_) | Self::Updating => true,
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Rollout(progress) => progress.exit_code(),
+            Self::Refused(_) | Self::Updating => ExitCode::FAILURE,
+        }
+    }
+
+    fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
+        let is_for_people = matches!(output, None | Some(Output::Wide));
+        Ok(match self {
+            Self::Rollout(Progress::None) if is_for_people => {
+                format!("{workload}: no in-place rollout: {}\n", NoRollout::NoChange)
+            }
+            Self::Rollout(Progress::Held) if is_for_people => {
+                format!("{workload}: waiting for the CloneSet controller\n")
+            }
+            Self::Rollout(progress) => progress.text(workload, output)?,
+            Self::Refused(why) if is_for_people => format!("{workload}: {why}\n"),
+            Self::Updating if is_for_people => {
+                format!("{workload}: no in-place rollout: pods follow a change of more than cpu and memory\n")
+            }
+            Self::Refused(_) | Self::Updating => Progress::None.text(workload, output)?,
+        })
+    }
+}
