@@ -56,7 +56,7 @@ impl Scope<'_> {
             update_revision: Some(update),
             collision_count: Some(before.collision_count.unwrap_or(0)),
             conditions: before.conditions.clone(),
-            in_place_rollout: self.in_place_rollout(updated, &before),
+            in_place_rollout: json(self.in_place_rollout(updated, &before)),
             label_selector: adoption::selector(Some(&set.spec.selector)).map(|selector| selector.to_string()),
         };
         let failures = &self.context.failures;
@@ -64,7 +64,7 @@ impl Scope<'_> {
         set_failure(&mut status, FAILED_SCALE, scale, self.context.now);
         set_failure(&mut status, FAILED_UPDATE, self.failed_update(updated), self.context.now);
         let due = self.set_progress(&mut status, &before);
-        match status.in_place_rollout.clone() {
+        match rollout(&status) {
             Some(rollout) => set_rollout(&mut status, &rollout, self.context.now),
             None => status.conditions.retain(|condition| condition.type_ != CONDITION),
         }
@@ -78,8 +78,8 @@ impl Scope<'_> {
             Some(rollout) if updated.reports => Some(rollout.clone()),
             Some(_) => None,
             None => {
-                let is_current = |one: &&RolloutStatus| one.revision == self.revisions.update_name();
-                before.in_place_rollout.as_ref().filter(is_current).cloned()
+                let is_current = |one: &RolloutStatus| one.revision == self.revisions.update_name();
+                rollout(before).filter(is_current)
             }
         }
     }
@@ -165,6 +165,16 @@ impl Scope<'_> {
     }
 }
 
+/// The state of the rollout of other resources that a set reports. One that this version cannot read counts as none.
+pub fn rollout(status: &CloneSetStatus) -> Option<RolloutStatus> {
+    serde_json::from_value(status.in_place_rollout.clone()?).ok()
+}
+
+fn json(rollout: Option<RolloutStatus>) -> Option<serde_json::Value> {
+    // A status is plain data: it can be written.
+    serde_json::to_value(rollout?).ok()
+}
+
 /// The condition about the rollout of other resources.
 fn set_rollout(status: &mut CloneSetStatus, rollout: &RolloutStatus, now: Timestamp) {
     let is = if is_under_way_in(rollout.phase) { "True" } else { "False" };
@@ -184,8 +194,8 @@ const fn is_under_way_in(phase: Phase) -> bool {
 
 /// The event about a rollout of other resources that is in another phase than before.
 pub(super) fn phase_changed(before: Option<&CloneSetStatus>, after: &CloneSetStatus) -> Option<Note> {
-    let rollout = after.in_place_rollout.as_ref()?;
-    let known = before.and_then(|before| before.in_place_rollout.as_ref());
+    let rollout = rollout(after)?;
+    let known = before.and_then(self::rollout);
     if known.is_some_and(|known| known.phase == rollout.phase && known.revision == rollout.revision) {
         return None;
     }

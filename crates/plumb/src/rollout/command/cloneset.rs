@@ -8,7 +8,7 @@ use kube::Client;
 use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
-use plumb_rollout::cloneset::status::FAILED_UPDATE;
+use plumb_rollout::cloneset::status::{FAILED_UPDATE, rollout};
 use plumb_rollout::commands::NoRollout;
 use plumb_rollout::engine::Heading;
 
@@ -79,7 +79,7 @@ impl State {
         if let Some(refused) = refused {
             return Self::Refused(refused.message.clone().unwrap_or_default());
         }
-        match status.in_place_rollout {
+        match rollout(&status) {
             Some(rollout) => {
                 let failed = rollout.heading == Heading::Back;
                 Self::Rollout(Progress::Reported { status: Box::new(rollout), failed })

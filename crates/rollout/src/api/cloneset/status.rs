@@ -5,9 +5,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::schema;
-use crate::engine::RolloutStatus;
 
 /// The observed state of a `CloneSet`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +52,7 @@ pub struct CloneSetStatus {
     /// How far the rollout of other resources is, as the annotation rollout.plumb.dev/status of other workloads has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
-    pub in_place_rollout: Option<RolloutStatus>,
+    pub in_place_rollout: Option<Value>,
     /// The selector as text, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,

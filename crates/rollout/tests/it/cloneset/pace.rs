@@ -8,6 +8,7 @@ use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::cloneset::keys;
+use plumb_rollout::cloneset::status::rollout;
 use plumb_rollout::commands::{Command, CommandError, cloneset_command};
 use plumb_rollout::workloads::CONDITION;
 use serde_json::{Value, json};
@@ -176,7 +177,7 @@ async fn a_canary_is_resumed_paused_and_undone_by_commands() {
     let paused = |step: usize| {
         let text = format!("step {step} of the canary is done; waits to be resumed");
         move |status: &CloneSetStatus| {
-            let rollout = status.in_place_rollout.as_ref();
+            let rollout = rollout(status);
             rollout.is_some_and(|rollout| rollout.message == text && rollout.pods.done == step)
         }
     };
@@ -185,7 +186,7 @@ async fn a_canary_is_resumed_paused_and_undone_by_commands() {
     cluster.until_set(paused(2)).await;
     send(Command::Pause).await.unwrap();
     let by_user = |status: &CloneSetStatus| {
-        status.in_place_rollout.as_ref().is_some_and(|rollout| rollout.message == "paused by a user")
+        rollout(status).is_some_and(|rollout| rollout.message == "paused by a user")
     };
     cluster.until_set(by_user).await;
     assert_eq!(with_cpu(&cluster.until_pods(|_| true).await, "200m"), 2);
@@ -213,7 +214,7 @@ async fn pods_that_were_resized_back_have_their_former_revision_and_the_update_h
     cluster.merge(json!({ "spec": { "template": changed } })).await;
     let set = cluster
         .until_set(|status| {
-            let rollout = status.in_place_rollout.as_ref();
+            let rollout = rollout(status);
             rollout.is_some_and(|rollout| rollout.pods.rolled_back == 3) && status.updated_replicas == 0
         })
         .await;
