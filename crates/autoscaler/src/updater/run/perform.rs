@@ -1,6 +1,7 @@
 //! Performs a plan: resizes, evicts, records, and emits events.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -8,6 +9,7 @@ use futures_util::stream;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 use plumb_controller::{ObjectRef, Write};
+use tokio::time::Instant;
 
 use super::{Inner, OBSERVED_WITHIN, recommendation_of};
 use crate::api::VerticalPodAutoscaler;
@@ -17,6 +19,9 @@ use crate::updater::decide::{Plan, Subject};
 use crate::updater::in_place::{Backoff, Cause, InPlace, Recreating};
 use crate::updater::index::Gathered;
 use crate::updater::refusal::{Refusal, RefusalAction};
+
+/// For how long a plan is valid while a pod waits for the rate limit.
+const PLAN_VALID_FOR: Duration = Duration::from_secs(1);
 
 /// A pod that something is done about.
 struct Task<'a> {
@@ -91,7 +96,7 @@ impl Inner {
 
     async fn perform_in_place(&self, actuator: &InPlaceActuator, task: Task<'_>, decision: &InPlace) -> bool {
         match decision {
-            InPlace::Resize { .. } => self.resize(actuator, &task).await,
+            InPlace::Resize { costs_budget } => self.resize(actuator, &task, *costs_budget).await,
             InPlace::Infeasible { record: Some(record) } => {
                 self.config.updater_metrics.update_failed(task.key, "InPlaceUpdateInfeasible");
                 let record = Record { infeasible: Some(record.clone()), ..task.subject.pod.record.clone() };
@@ -114,14 +119,15 @@ impl Inner {
         }
     }
 
-    async fn resize(&self, actuator: &InPlaceActuator, task: &Task<'_>) -> bool {
+    async fn resize(&self, actuator: &InPlaceActuator, task: &Task<'_>, costs_budget: bool) -> bool {
         let pod = &*task.subject.pod;
         let Some(recommendation) = &task.subject.recommendation else { return false };
         if !self.is_current(task) {
             return true;
         }
+        let planned = self.config.clock.monotonic();
         actuator.resizer.acquire().await;
-        if !self.is_current(task) {
+        if !self.is_current(task) || (costs_budget && !self.is_still_planned(task, planned).await) {
             return true;
         }
         let sent = self.config.clock.monotonic();
@@ -162,8 +168,9 @@ impl Inner {
         if !self.is_current(task) {
             return true;
         }
+        let planned = self.config.clock.monotonic();
         actuator.evictor.acquire().await;
-        if !self.is_current(task) {
+        if !self.is_current(task) || !self.is_still_planned(task, planned).await {
             return true;
         }
         match actuator.evictor.evict(pod).await {
@@ -188,6 +195,33 @@ impl Inner {
         self.index.lock().vpa(task.key).is_some_and(|vpa| {
             vpa.spec == task.vpa.spec && recommendation_of(vpa) == recommendation_of(task.vpa)
         })
+    }
+
+    /// Whether a pod would be disrupted by a plan of now, after it has waited for the rate limit: other pods of the workload may
+    /// have been lost since the plan was made.
+    async fn is_still_planned(&self, task: &Task<'_>, planned: Instant) -> bool {
+        if self.since(planned) < PLAN_VALID_FOR {
+            return true;
+        }
+        let Some(prepared) = self.prepare(task.key, self.config.clock.monotonic()).await else {
+            return false;
+        };
+        let is_resize = |decision: &InPlace| matches!(decision, InPlace::Resize { .. });
+        let positions: Vec<usize> = match &prepared.plan {
+            Plan::None(_) => Vec::new(),
+            Plan::InPlace(all) => {
+                all.iter().filter(|one| is_resize(&one.decision)).map(|one| one.position).collect()
+            }
+            Plan::Recreating(all) => all
+                .iter()
+                .filter(|one| match &one.decision {
+                    Recreating::InPlace(decision) => is_resize(decision),
+                    Recreating::Evict(_) => true,
+                })
+                .map(|one| one.position)
+                .collect(),
+        };
+        positions.into_iter().any(|at| prepared.gathered.subjects[at].pod.uid == task.subject.pod.uid)
     }
 
     /// Takes note of a refusal. Whether the request is made again after a while.

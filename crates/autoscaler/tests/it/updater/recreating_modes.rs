@@ -157,6 +157,28 @@ async fn a_group_below_min_replicas_waits_where_resizes_cost_budget_and_no_error
     assert!(!text.finish().contains("InPlaceUpdateError"));
 }
 
+/// Evictions that wait for the rate limit were planned when all pods ran.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_waits_for_the_rate_limit_is_decided_about_again() {
+    let mut world = World::new(Rules::v1_36()).await;
+    world.vpa("Recreate", json!({})).await;
+    let rate_limit = RateLimit { per_second: 1.0 / 60.0, burst: 1 };
+    world.start_updater(Options { rate_limit, ..options() });
+    world.pods_of(10, "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.count("/eviction"), 1, "half of them may be missing, one a minute is evicted");
+    // Something else costs the workload four pods.
+    for number in 6..10 {
+        let pending = Patch::Merge(json!({ "status": { "phase": "Pending" } }));
+        world.node().patch_status(&format!("web-{number}"), &PatchParams::default(), &pending).await.unwrap();
+    }
+    world.pass(20 * MINUTE).await;
+    let left = world.names().await;
+    let running = left.iter().filter(|name| name.as_str() < "web-6").count();
+    assert_eq!(running, 5, "{left:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn min_replicas_binds_a_resize_that_restarts_a_container() {
     for mode in ["InPlace", "InPlaceOrRecreate"] {
