@@ -4,6 +4,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use plumb_controller::ObjectRef;
 use plumb_controller::pods::node_of;
+use plumb_resize::Quantity;
 use plumb_resize::list::declared;
 use plumb_resize::resource::Declared;
 
@@ -84,5 +85,5 @@ impl Inner {
 
 /// The CPU request as a declared amount.
 fn cpu_request(cpu: Cpu) -> Declared {
-    Declared { cpu: cpu.request.map(|request| request.saturating_milli()), memory: None }
+    Declared { cpu: cpu.request.map(Quantity::saturating_milli), memory: None }
 }

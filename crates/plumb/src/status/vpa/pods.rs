@@ -10,7 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use kube::{Client, ResourceExt};
-use plumb_autoscaler::api::{ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler};
+use plumb_autoscaler::api::{
+    ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerStatus,
+};
 use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
 use plumb_autoscaler::node_groups::{node_of, node_selector, selects_nodes};
 use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
@@ -136,7 +138,7 @@ async fn of_vpa(
         });
         objects.push(pod.clone());
     }
-    let counted = vpa.status.as_ref().and_then(|status| status.kills_counted_until());
+    let counted = vpa.status.as_ref().and_then(VerticalPodAutoscalerStatus::kills_counted_until);
     hold(&mut subjects, counted, now);
     Ok(explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
 }
