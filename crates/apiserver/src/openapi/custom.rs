@@ -10,13 +10,24 @@ use crate::kinds::{Custom, Kinds, Row};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
+/// The schemas of a document with one built-in kind.
+static BUILTIN: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    let document = openapi::document(Schema::builtin(), "coordination.k8s.io", "v1").unwrap_or_default();
+    document.pointer("/components/schemas").and_then(Value::as_object).cloned().unwrap_or_default()
+});
+
 /// The schemas of the machinery that every document of objects has.
 static MACHINERY: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    let document = openapi::document(Schema::builtin(), "coordination.k8s.io", "v1").unwrap_or_default();
-    let schemas = document.pointer("/components/schemas").and_then(Value::as_object).cloned();
-    let of_machinery = |(name, _): &(String, Value)| name.starts_with("io.k8s.apimachinery.");
-    schemas.unwrap_or_default().into_iter().filter(of_machinery).collect()
+    let of_machinery = |(name, _): &(&String, &Value)| name.starts_with("io.k8s.apimachinery.");
+    let schemas = BUILTIN.iter().filter(of_machinery);
+    schemas.map(|(name, schema)| (name.clone(), schema.clone())).collect()
 });
+
+/// The schema of a field that every kind has (`apiVersion`, `kind`, `metadata`), with the description of built-in kinds.
+fn common_field(name: &str) -> Value {
+    let lease = BUILTIN.get("io.k8s.api.coordination.v1.Lease");
+    lease.map_or(Value::Null, |lease| lease["properties"][name].clone())
+}
 
 /// The documents of the groups and versions that have custom kinds: by name, with what they were made of.
 pub(crate) fn documents(kinds: &Kinds) -> BTreeMap<String, Vec<(Row, &Custom)>> {
@@ -65,21 +76,17 @@ fn describe(row: &Row, custom: &Custom, schemas: &mut Map<String, Value>) {
         schema @ Value::Object(_) => schema.clone(),
         _ => json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }),
     };
-    let text = |about: &str| json!({ "type": "string", "description": about });
-    schema["properties"]["apiVersion"] = text("the version of the schema that this object has");
-    schema["properties"]["kind"] = text("the kind of this object");
-    schema["properties"]["metadata"] = json!({
-        "description": "what every object has",
-        "allOf": [reference(&format!("{META}.ObjectMeta"))],
-    });
+    for name in ["apiVersion", "kind", "metadata"] {
+        schema["properties"][name] = common_field(name);
+    }
     schema["x-kubernetes-group-version-kind"] = json!([kind_of(row, row.kind())]);
     let name = component(row, row.kind());
     let list = json!({
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": text("the version of the schema that this list has"),
-            "kind": text("the kind of this list"),
+            "apiVersion": common_field("apiVersion"),
+            "kind": common_field("kind"),
             "items": { "type": "array", "items": reference(&name) },
             "metadata": { "allOf": [reference(&format!("{META}.ListMeta"))] },
         },

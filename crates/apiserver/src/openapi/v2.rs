@@ -45,7 +45,7 @@ pub(super) fn document<'a>(documents: impl Iterator<Item = &'a [u8]>) -> Value {
         // The server encoded the documents itself, so they decode.
         let Ok(mut document) = serde_json::from_slice::<Value>(bytes) else { continue };
         for (name, schema) in object(document["components"]["schemas"].take()) {
-            definitions.entry(name).or_insert_with(|| self::schema(schema));
+            definitions.entry(name).or_insert_with(|| definition(schema));
         }
         for (path, item) in object(document["paths"].take()) {
             paths.insert(path, path_item(item));
@@ -64,6 +64,16 @@ fn object(value: Value) -> Map<String, Value> {
         Value::Object(map) => map,
         _ => Map::new(),
     }
+}
+
+/// Converts the schema of a kind or type to 2.0. A kind whose root preserves unknown fields is an object without
+/// properties, not even those of its metadata: kubectl takes every field beside known properties for unknown.
+fn definition(value: Value) -> Value {
+    const KIND: &str = "x-kubernetes-group-version-kind";
+    if value["x-kubernetes-preserve-unknown-fields"] == true && value.get(KIND).is_some() {
+        return json!({ "type": "object", KIND: value[KIND] });
+    }
+    schema(value)
 }
 
 /// Converts a schema to 2.0.
