@@ -36,7 +36,7 @@ use stored::Stored;
 /// The network of the services, as most clusters have it: 10.96.0.0/12.
 const NETWORK: u32 = 0x0a60_0000;
 const ADDRESSES: u32 = 1 << 20;
-const NETWORK_TEXT: &str = "10.96.0.0/12";
+pub(crate) const NETWORK_TEXT: &str = "10.96.0.0/12";
 /// The first ones are left to those who ask for a certain address.
 const NAMED_ADDRESSES: u32 = 256;
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;

@@ -134,6 +134,17 @@ pub(crate) fn percent(value: &str) -> Messages {
     vec![regex_error(rule, "[0-9]+%", &["1%", "93%"])]
 }
 
+/// The errors of a name that has to be an IP address in its canonical form.
+pub(crate) fn ip_address_name(value: &str) -> Messages {
+    match value.parse::<IpAddr>() {
+        Err(_) => vec![format!("ParseAddr({value:?}): unable to parse IP")],
+        Ok(address) if address.to_string() != value => {
+            vec!["must be a canonical format IP address".to_owned()]
+        }
+        Ok(_) => Vec::new(),
+    }
+}
+
 /// An IP address of either family.
 pub(crate) fn ip(value: &str) -> Messages {
     match value.parse::<IpAddr>() {

@@ -18,6 +18,8 @@ pub(crate) enum NameFormat {
     DnsLabel,
     /// A segment of the path of a URL.
     PathSegment,
+    /// An IP address in its canonical form.
+    IpAddress,
 }
 
 impl NameFormat {
@@ -26,6 +28,7 @@ impl NameFormat {
             Self::DnsSubdomain => format::dns_subdomain(name),
             Self::DnsLabel => format::dns_label(name),
             Self::PathSegment => format::path_segment(name),
+            Self::IpAddress => format::ip_address_name(name),
         }
     }
 

@@ -337,3 +337,51 @@ async fn the_scale_of_a_workload_has_its_whole_selector() {
     let scale = apiserver.get(&format!("{controllers}/old/scale")).await.ok();
     assert_eq!(scale["status"]["selector"], "app=web");
 }
+
+#[tokio::test]
+async fn a_new_persistent_volume_is_pending_since_its_creation() {
+    let apiserver = TestApiServer::open(Rules::kep());
+    let volume = json!({ "metadata": { "name": "v" }, "spec": {
+        "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/tmp/v" },
+    } });
+    let made = apiserver.post("/api/v1/persistentvolumes", &volume).await.ok();
+    assert_eq!(made["status"], json!({ "phase": "Pending", "lastPhaseTransitionTime": NOW }));
+    // A change of the phase has the time of the server, unless the client has set one.
+    let status = "/api/v1/persistentvolumes/v/status";
+    let early = "2001-02-03T04:05:06Z";
+    let patch = json!({ "status": { "phase": "Available", "lastPhaseTransitionTime": early } });
+    let changed = apiserver.merge(status, &patch).await.ok();
+    assert_eq!(changed["status"]["lastPhaseTransitionTime"], early);
+    let changed = apiserver.merge(status, &json!({ "status": { "phase": "Bound" } })).await.ok();
+    assert_eq!(changed["status"]["lastPhaseTransitionTime"], NOW);
+}
+
+#[tokio::test]
+async fn an_ip_address_is_named_by_its_canonical_form() {
+    let apiserver = TestApiServer::open(Rules::kep());
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    let address = |name: &str| {
+        let parent = json!({ "group": "", "resource": "services", "namespace": "default", "name": "web" });
+        json!({ "metadata": { "name": name }, "spec": { "parentRef": parent } })
+    };
+    for name in ["192.168.1.2", "2001:db8::ffff", "::1"] {
+        apiserver.post(addresses, &address(name)).await.ok();
+        assert_eq!(apiserver.get(&format!("{addresses}/{name}")).await.ok()["metadata"]["name"], name);
+    }
+    for (name, why) in [
+        ("2001:0db8::1", "must be a canonical format IP address"),
+        ("web", "ParseAddr(\"web\"): unable to parse IP"),
+    ] {
+        let (code, _, message) = apiserver.post(addresses, &address(name)).await.rejected();
+        assert!(code == 422 && message.contains(why), "{code} {message}");
+    }
+}
+
+#[tokio::test]
+async fn the_range_of_service_addresses_is_an_object() {
+    let apiserver = TestApiServer::open(Rules::kep());
+    let range = apiserver.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await.ok();
+    assert_eq!(range["spec"]["cidrs"], json!(["10.96.0.0/12"]));
+    let condition = &range["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Ready"), &json!("True")));
+}

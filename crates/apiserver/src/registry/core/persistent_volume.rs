@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::Strategy;
+use crate::error::ApiError;
+use crate::object::moment;
+use crate::registry::{Context, Strategy};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
@@ -14,6 +16,26 @@ pub(in crate::registry) struct PersistentVolumeStrategy;
 impl Strategy for PersistentVolumeStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        new["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": moment(cx.now()) });
+        Ok(Vec::new())
+    }
+
+    /// A change of the phase sets the time of the transition, unless the client has set it.
+    fn prepare_for_status_update(
+        &self,
+        cx: Context<'_>,
+        old: &Value,
+        new: &mut Value,
+    ) -> Result<(), ApiError> {
+        const AT: &str = "lastPhaseTransitionTime";
+        let is_set = !new["status"][AT].is_null() && new["status"][AT] != old["status"][AT];
+        if old["status"]["phase"] != new["status"]["phase"] && !is_set {
+            new["status"][AT] = json!(moment(cx.now()));
+        }
+        Ok(())
     }
 
     fn returns_deleted_object(&self) -> bool {

@@ -6,12 +6,17 @@ use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{Column, NAME};
 use crate::table::view::View;
+use crate::validation::NameFormat;
 
 /// The strategy of `IPAddresses`.
 #[derive(Debug)]
 pub(in crate::registry) struct IpAddressStrategy;
 
 impl Strategy for IpAddressStrategy {
+    fn name_format(&self) -> NameFormat {
+        NameFormat::IpAddress
+    }
+
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }
