@@ -148,6 +148,8 @@ impl Target {
             (&Method::GET | &Method::HEAD, None) => Ok(Verb::List),
             (&Method::POST, None) => Ok(Verb::Create),
             (&Method::POST, Some(_)) if self.subresource.is_some() => Ok(Verb::Create),
+            // Only a proxy has something to answer with: its backend. Reading through it takes the same right.
+            (&Method::OPTIONS, Some(_)) if self.subresource.as_deref() == Some("proxy") => Ok(Verb::Get),
             (&Method::PUT, Some(_)) => Ok(Verb::Update),
             (&Method::PATCH, Some(_)) => Ok(Verb::Patch),
             (&Method::DELETE, Some(_)) => Ok(Verb::Delete),

@@ -9,12 +9,15 @@
 mod backend;
 mod rewrite;
 
+use bytes::Bytes;
+use futures_util::stream;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, LOCATION, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, LOCATION,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io;
@@ -123,10 +126,50 @@ async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiEr
         }
     }
     let (head, body) = answered.into_parts();
-    let mut response = Response::new(Body::stream(body.map_err(io::Error::other)));
+    let body = body.map_err(io::Error::other);
+    let body = if is_plain_html(&headers) {
+        let host = asked.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let rewriter = rewrite::html::Rewriter::new(prefix, &[&backend.authority(), host]);
+        Body::stream(rewritten(body, rewriter))
+    } else {
+        Body::stream(body)
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = head.status;
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Whether a response is a page whose links can be rewritten: compressed ones are passed on as they are.
+fn is_plain_html(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = text(CONTENT_TYPE).split(';').next().unwrap_or_default();
+    media_type.trim() == "text/html" && matches!(text(CONTENT_ENCODING), "" | "identity")
+}
+
+/// A page with its links rewritten while it passes.
+fn rewritten<B>(
+    body: B,
+    rewriter: rewrite::html::Rewriter,
+) -> impl http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static
+where
+    B: http_body::Body<Data = Bytes, Error = io::Error> + Send + Unpin + 'static,
+{
+    let frames = stream::unfold(Some((body, rewriter)), |state| async move {
+        let (mut body, mut rewriter) = state?;
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                let frame = match frame.into_data() {
+                    Ok(data) => Frame::data(Bytes::from(rewriter.push(&data))),
+                    Err(trailers) => trailers,
+                };
+                Some((Ok(frame), Some((body, rewriter))))
+            }
+            Some(Err(error)) => Some((Err(error), None)),
+            None => Some((Ok(Frame::data(Bytes::from(rewriter.finish()))), None)),
+        }
+    });
+    StreamBody::new(frames)
 }
 
 /// Redirects a request without a path to the root, so that relative links work.

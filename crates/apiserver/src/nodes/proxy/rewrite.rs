@@ -1,5 +1,7 @@
 //! What is changed in responses of a backend.
 
+pub(super) mod html;
+
 use http::{HeaderMap, HeaderName};
 
 /// Headers by which a backend would say which pages of other sites may read this server's responses.
