@@ -163,9 +163,13 @@ async fn commands_and_containers_are_streamed_over_websockets_and_spdy() {
 
     // The container itself over a WebSocket, twice: its input is not once.
     let path = format!("{WEB}/attach?container=main&stdin=true&stdout=true&stderr=true");
-    for line in ["a", "b"] {
+    for (line, message) in [
+        ("a", Message::binary(b"\0a\n".to_vec())),
+        // `write_stdin("b\n")` of Python's client is a text frame.
+        ("b", Message::text("\0b\n")),
+    ] {
         let mut socket = websocket(&cluster, &path, "v5.channel.k8s.io").await;
-        socket.send(Message::binary(format!("\0{line}\n").into_bytes())).await.unwrap();
+        socket.send(message).await.unwrap();
         until_received(&mut socket, 1, &format!("got {line}\n")).await;
         // Types no more: then it is detached.
         socket.send(Message::binary(vec![255, 0])).await.unwrap();
@@ -263,6 +267,9 @@ async fn ports_of_a_pod_are_forwarded_and_closed_with_the_client() {
     }
     socket.send(Message::binary(b"\0hi".to_vec())).await.unwrap();
     until_received(&mut socket, 0, "<hi>").await;
+    // The same in a text frame, as some clients send it.
+    socket.send(Message::text("\0ho")).await.unwrap();
+    until_received(&mut socket, 0, "<ho>").await;
     drop(socket);
     soon(ended.recv()).await.unwrap();
     drop(cluster);
@@ -321,6 +328,10 @@ mod tunnel {
 async fn serve(mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::new(Full::default());
     match request.uri().path() {
+        "/page" => {
+            response.headers_mut().insert("content-type", "text/html; charset=utf-8".parse().unwrap());
+            *response.body_mut() = Full::from("<a href=\"/there\">there</a>");
+        }
         "/redirect" => {
             *response.status_mut() = StatusCode::FOUND;
             response.headers_mut().insert("location", "/there?a=b".parse().unwrap());
@@ -403,7 +414,9 @@ async fn pods_and_services_are_proxied_to() {
     );
     let redirect = ask(Method::GET, format!("{base}/redirect")).await;
     assert_eq!(redirect.headers()["location"], format!("{base}/there?a=b"));
-    for method in [Method::PUT, Method::PATCH, Method::DELETE] {
+    let page = ask(Method::GET, format!("{base}/page")).await.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(page, format!("<a href=\"{base}/there\">there</a>"));
+    for method in [Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
         assert_eq!(ask(method, format!("{base}/x")).await.status(), 200);
     }
     // Upgrades.

@@ -80,15 +80,11 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     let mut inputs = Inputs { stdin: Some(typed), resize, protocol };
     let listen = async {
         while let Some(Ok(message)) = from_client.next().await {
-            match message {
-                Message::Binary(bytes) => inputs.take(bytes).await,
-                Message::Text(text) => {
-                    if let Some(bytes) = decoded(&text) {
-                        inputs.take(bytes.into()).await;
-                    }
-                }
-                Message::Close(_) => return,
-                _ => {}
+            if let Message::Close(_) = message {
+                return;
+            }
+            if let Some(bytes) = decoded(protocol.base64, message) {
+                inputs.take(bytes).await;
             }
         }
     };
@@ -247,12 +243,22 @@ pub(super) fn encoded(base64: bool, message: Bytes) -> Message {
     }
 }
 
-/// The channel's number and data of a message in base64.
-pub(super) fn decoded(text: &str) -> Option<Vec<u8>> {
-    let channel = text.bytes().next()?.checked_sub(b'0')?;
-    let mut message = vec![channel];
-    BASE64_STANDARD.decode_vec(text.get(1..)?, &mut message).ok()?;
-    Some(message)
+/// The channel's number and data of a client's message; `None` for control frames and for invalid base64.
+///
+/// The negotiated subprotocol decides how the data is encoded, not the opcode of the frame: Python's client sends a
+/// `str` as a text frame in `v5.channel.k8s.io` too.
+pub(super) fn decoded(base64: bool, message: Message) -> Option<Bytes> {
+    if !message.is_binary() && !message.is_text() {
+        return None;
+    }
+    let data = message.into_data();
+    if !base64 {
+        return Some(data);
+    }
+    let (channel, data) = data.split_first()?;
+    let mut message = vec![channel.checked_sub(b'0')?];
+    BASE64_STANDARD.decode_vec(data, &mut message).ok()?;
+    Some(message.into())
 }
 
 /// Sends the status, and closes the connection.
@@ -286,9 +292,19 @@ mod tests {
         let message = Bytes::from_static(b"\x01hello");
         assert_eq!(encoded(false, message.clone()), Message::Binary(message.clone()));
         assert_eq!(encoded(true, message.clone()), Message::text("1aGVsbG8="));
-        assert_eq!(decoded("1aGVsbG8=").as_deref(), Some(&*message));
         for invalid in ["", "1!", "é"] {
-            assert_eq!(decoded(invalid), None, "{invalid}");
+            assert_eq!(decoded(true, Message::text(invalid)), None, "{invalid}");
+        }
+        assert_eq!(decoded(false, Message::Ping(message)), None);
+    }
+
+    #[test]
+    fn the_subprotocol_decides_how_data_is_encoded_and_not_the_opcode() {
+        let hello = Some(Bytes::from_static(b"\0hello"));
+        for (base64, data) in [(false, "\0hello"), (true, "0aGVsbG8=")] {
+            assert_eq!(decoded(base64, Message::text(data)), hello, "a text frame, base64: {base64}");
+            let binary = Message::binary(data.as_bytes().to_vec());
+            assert_eq!(decoded(base64, binary), hello, "a binary frame, base64: {base64}");
         }
     }
 

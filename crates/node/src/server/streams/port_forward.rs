@@ -248,12 +248,10 @@ impl Pod {
         };
         let listen = async {
             while let Some(Ok(message)) = from_client.next().await {
-                let decoded = match message {
-                    Message::Binary(bytes) => Some(bytes),
-                    Message::Text(text) => channels::decoded(&text).map(Bytes::from),
-                    Message::Close(_) => return,
-                    _ => None,
-                };
+                if let Message::Close(_) = message {
+                    return;
+                }
+                let decoded = channels::decoded(base64, message);
                 let Some(mut data) = decoded.filter(|bytes| !bytes.is_empty()) else { continue };
                 let channel = data.split_to(1)[0];
                 // Only the even channels carry data.
