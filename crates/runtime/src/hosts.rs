@@ -31,7 +31,14 @@ pub fn hosts_file(config: &SandboxConfig, address: Option<IpAddr>) -> String {
                  ::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\n\
                  fe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
             );
-            let _ = writeln!(hosts, "{address}\t{}", host_name(config));
+            let name = host_name(config);
+            // The hostname may be the full name (`setHostnameAsFQDN`).
+            let short = name.strip_suffix(&*config.domain).and_then(|name| name.strip_suffix('.'));
+            let short = short.filter(|_| !config.domain.is_empty()).unwrap_or(&name);
+            let _ = match &*config.domain {
+                "" => writeln!(hosts, "{address}\t{short}"),
+                domain => writeln!(hosts, "{address}\t{short}.{domain}\t{short}"),
+            };
             hosts
         }
     };
@@ -42,4 +49,33 @@ pub fn hosts_file(config: &SandboxConfig, address: Option<IpAddr>) -> String {
         let _ = writeln!(hosts, "{address}\t{}", names.join("\t"));
     }
     hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use plumb_resize::qos::QosClass;
+
+    use super::*;
+    use crate::types::PodMeta;
+
+    #[test]
+    fn a_pod_with_a_subdomain_has_its_full_name() {
+        let meta = PodMeta { name: "web-0".to_owned(), ..PodMeta::default() };
+        let config = |hostname: &str, domain: &str| {
+            let config = SandboxConfig::new(meta.clone(), QosClass::BestEffort);
+            SandboxConfig { hostname: hostname.to_owned(), domain: domain.to_owned(), ..config }
+        };
+        let domain = "db.shop.svc.cluster.local";
+        for (config, line) in [
+            (config("", ""), "10.0.0.1\tweb-0".to_owned()),
+            (config("", domain), format!("10.0.0.1\tweb-0.{domain}\tweb-0")),
+            (config("h", domain), format!("10.0.0.1\th.{domain}\th")),
+            (config(&format!("h.{domain}"), domain), format!("10.0.0.1\th.{domain}\th")),
+        ] {
+            let hosts = hosts_file(&config, Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1))));
+            assert_eq!(hosts.lines().last(), Some(&*line));
+        }
+    }
 }

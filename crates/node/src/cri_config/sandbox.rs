@@ -14,6 +14,8 @@ use crate::lifecycle::containers;
 /// The kernel's limit of a hostname.
 const LONGEST_HOST_NAME: usize = 63;
 const LONGEST_FULL_NAME: usize = 64;
+/// The domain of services where the node knows of no cluster DNS, as most clusters have it.
+const DEFAULT_CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// The common configuration of all sandboxes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +60,7 @@ pub fn sandbox(
         meta,
         class,
         hostname: if on_host { String::new() } else { kernel_name(pod, spec, defaults)? },
+        domain: if on_host { String::new() } else { domain(pod, spec, defaults).unwrap_or_default() },
         log_directory: Some(log_folder(&defaults.log_root, pod)),
         dns: Some(dns),
         host_aliases: aliases
@@ -95,17 +98,22 @@ pub fn host_name(pod: &Pod) -> String {
     if cut.len() < name.len() { cut.trim_end_matches(['-', '.']).to_owned() } else { name }
 }
 
+/// The domain of a pod with a subdomain.
+fn domain(pod: &Pod, spec: &PodSpec, defaults: &SandboxDefaults) -> Option<String> {
+    let subdomain = spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty())?;
+    let of_cluster =
+        defaults.cluster_dns.as_ref().map(|dns| &*dns.domain).filter(|domain| !domain.is_empty());
+    let of_cluster = of_cluster.unwrap_or(DEFAULT_CLUSTER_DOMAIN);
+    let domain = format!("{subdomain}.{}.svc.{of_cluster}", identity(pod).0);
+    spec.hostname_override.is_none().then_some(domain)
+}
+
 /// The hostname that is set in the kernel: the FQDN if the pod requests it.
 fn kernel_name(pod: &Pod, spec: &PodSpec, defaults: &SandboxDefaults) -> Result<String, ConfigError> {
     let name = host_name(pod);
-    let subdomain = spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
-    let Some(subdomain) =
-        subdomain.filter(|_| spec.set_hostname_as_fqdn == Some(true) && spec.hostname_override.is_none())
-    else {
-        return Ok(name);
-    };
-    let domain = defaults.cluster_dns.as_ref().map_or("", |dns| &dns.domain);
-    let full = format!("{name}.{subdomain}.{}.svc.{domain}", identity(pod).0);
+    let domain = domain(pod, spec, defaults).filter(|_| spec.set_hostname_as_fqdn == Some(true));
+    let Some(domain) = domain else { return Ok(name) };
+    let full = format!("{name}.{domain}");
     if full.len() > LONGEST_FULL_NAME {
         return Err(ConfigError::Sandbox(format!(
             "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long \

@@ -123,6 +123,11 @@ fn host_names_fit_the_kernel() {
     assert_eq!(host_name(&pod(json!({ "hostname": "other" }))), "other");
     let full = json!({ "hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true });
     assert_eq!(sandbox_of(full).unwrap().hostname, "h.s.shop.svc.cluster.local");
+    // `/etc/hosts` has the full name of every pod with a subdomain.
+    let domain = |spec: Value| sandbox_of(spec).unwrap().domain;
+    assert_eq!(domain(json!({ "hostname": "h", "subdomain": "s" })), "s.shop.svc.cluster.local");
+    assert_eq!(domain(json!({ "hostname": "h" })), "");
+    assert_eq!(domain(json!({ "subdomain": "s", "hostNetwork": true })), "");
     let long = json!({ "hostname": "h".repeat(60), "subdomain": "s", "setHostnameAsFQDN": true });
     let refused = sandbox_of(long).unwrap_err();
     assert!(refused.to_string().ends_with("is too long (64 characters is the max, 85 characters requested)"));

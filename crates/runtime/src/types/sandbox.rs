@@ -35,6 +35,9 @@ pub struct SandboxConfig {
     pub class: QosClass,
     /// The hostname, unless the pod uses the host's; empty is the pod's name.
     pub hostname: String,
+    /// The domain of the hostname, which its full name in `/etc/hosts` ends with; empty if it has none.
+    #[serde(default)]
+    pub domain: String,
     /// The directory that containers' `log_path`s are relative to. Without it there are no logs.
     pub log_directory: Option<PathBuf>,
     /// The resolver's configuration; `None` is the host's.
@@ -69,6 +72,7 @@ impl SandboxConfig {
             meta,
             class,
             hostname: String::new(),
+            domain: String::new(),
             log_directory: None,
             dns: None,
             host_aliases: Vec::new(),
