@@ -185,8 +185,9 @@ impl Group {
         Ok(names.into_iter().map(|name| self.child(name, self.scale)).collect())
     }
 
-    /// Kills every process in it and below.
+    /// Kills every process in it and below. Its CPU quota ends: a killed process needs CPU time to exit.
     pub fn kill(&self) -> Result<()> {
+        self.lift_quota()?;
         for child in self.children()? {
             child.kill()?;
         }
@@ -203,6 +204,13 @@ impl Group {
             v1::freeze(self, false)?;
         }
         killed
+    }
+
+    fn lift_quota(&self) -> Result<()> {
+        match self.version() {
+            Version::V1 => v1::lift_quota(self),
+            Version::V2 => v2::lift_quota(self),
+        }
     }
 
     /// Sends a signal to every process in it.
@@ -222,10 +230,7 @@ impl Group {
     /// returns EBUSY, since killed processes take a moment to exit.
     pub fn delete(&self) -> Result<()> {
         // Before what is below it is killed, which needs CPU to exit.
-        match self.version() {
-            Version::V1 => v1::lift_quota(self)?,
-            Version::V2 => v2::lift_quota(self)?,
-        }
+        self.lift_quota()?;
         for child in self.children()? {
             child.delete()?;
         }

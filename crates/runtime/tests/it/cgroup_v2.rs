@@ -125,6 +125,16 @@ fn quota_and_period_are_one_file() {
 }
 
 #[test]
+fn what_is_killed_has_no_quota_that_delays_its_exit() {
+    let fake = Fake::new();
+    fake.put("cpu.max", "1000 100000\n");
+    fake.put("cgroup.kill", "");
+    fake.group.kill().unwrap();
+    assert!(fake.starts_with("cpu.max", "max"));
+    assert!(fake.starts_with("cgroup.kill", "1"));
+}
+
+#[test]
 fn swap_is_what_is_left_of_both() {
     let fake = Fake::new();
     let table = [(65_536, 65_536, "65536", "0"), (65_536, 98_304, "65536", "32768"), (-1, -1, "max", "max")];
