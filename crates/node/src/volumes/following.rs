@@ -89,7 +89,8 @@ impl Following {
 
     /// Notifies the task that the pod has changed.
     pub(super) fn refresh(&self, pod: &Pod) {
-        if self.shows_pod {
+        // The files of a terminating pod are not updated any more.
+        if self.shows_pod || pod.metadata.deletion_timestamp.is_some() {
             self.pod.send_replace(Arc::new(pod.clone()));
         }
     }
@@ -113,8 +114,8 @@ async fn update_files(
     pod: &mut watch::Receiver<Arc<Pod>>,
 ) {
     let mut backoff = Backoff::default();
-    // The error of the last attempt: an object that was deleted for good, as with its namespace, is logged once.
-    let mut failed: Option<String> = None;
+    // The error of the last attempt, and how often it has come in a row.
+    let mut failed: Option<(String, u32)> = None;
     loop {
         let due = projection.tokens.due();
         let objects = async {
@@ -136,6 +137,11 @@ async fn update_files(
             () = backoff.wait(), if failed.is_some() => {}
         }
         let current = pod.borrow_and_update().clone();
+        if current.metadata.deletion_timestamp.is_some() {
+            // As the kubelet: objects of a namespace that is deleted may go before its pods. Tokens last longer than a
+            // grace period.
+            return;
+        }
         match projection.write(&current, AsOf::Cached).await {
             Ok(()) => {
                 failed = None;
@@ -143,13 +149,15 @@ async fn update_files(
             }
             Err(error) => {
                 let error = error.to_string();
-                if failed.as_ref() == Some(&error) {
-                    tracing::debug!(error, "a volume still cannot be updated, will retry");
-                } else {
+                let before = failed.take().filter(|(last, _)| *last == error).map_or(0, |(_, times)| times);
+                // Only the second failure is logged: with its namespace, an object is deleted a moment before the pod.
+                if before == 1 {
                     let (namespace, name, _) = identity(&current);
                     tracing::warn!(namespace, pod = name, error, "a volume cannot be updated, will retry");
+                } else {
+                    tracing::debug!(error, "a volume cannot be updated, will retry");
                 }
-                failed = Some(error);
+                failed = Some((error, before.saturating_add(1)));
             }
         }
     }
