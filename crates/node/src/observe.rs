@@ -265,6 +265,7 @@ async fn observed(status: ContainerStatus, base: Requirements) -> ObservedContai
         image_id: status.container.image_id,
         of_old_sandbox: false,
         actual,
+        user: status.user,
     }
 }
 

@@ -53,6 +53,8 @@ pub struct ObservedContainer {
     pub of_old_sandbox: bool,
     /// Its actual resources while it runs.
     pub actual: Option<Requirements>,
+    /// The user id, the group id and the supplementary groups of its first process, once it was started.
+    pub user: Option<(u32, u32, Vec<u32>)>,
 }
 
 /// The state of a container.

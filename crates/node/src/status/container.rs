@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, EphemeralContainer, PodStatus, VolumeMount, VolumeMountStatus,
+    ContainerStateWaiting, ContainerStatus, ContainerUser, EphemeralContainer, LinuxContainerUser, PodStatus,
+    VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
@@ -75,10 +76,23 @@ fn ephemeral(
         image_id: observed.image_id.clone(),
         container_id: Some(id(input, observed)),
         volume_mounts: mounts(container.volume_mounts.as_deref()),
+        user: user(observed),
         state: Some(state),
         last_state: Some(ApiState::default()),
         ..ContainerStatus::default()
     }
+}
+
+/// The user of a container's first process (KEP-3619).
+fn user(observed: &ObservedContainer) -> Option<ContainerUser> {
+    let (uid, gid, groups) = observed.user.as_ref()?;
+    let groups: Vec<i64> = groups.iter().map(|&group| group.into()).collect();
+    let linux = LinuxContainerUser {
+        uid: (*uid).into(),
+        gid: (*gid).into(),
+        supplemental_groups: (!groups.is_empty()).then_some(groups),
+    };
+    Some(ContainerUser { linux: Some(linux) })
 }
 
 /// The status of each volume mount, which kubelets report since 1.31: whether it is read-only, and if so whether the mounts below
@@ -124,6 +138,7 @@ fn of(
         container_id: observed.map(|observed| id(input, observed)),
         restart_count: observed.map_or(0, |observed| i32::try_from(observed.attempt).unwrap_or(i32::MAX)),
         started: Some(has_started && health.startup == Startup::Over),
+        user: observed.and_then(user),
         volume_mounts: mounts(container.volume_mounts.as_deref()),
         ready: match role {
             Role::Init => {

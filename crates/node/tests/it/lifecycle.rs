@@ -85,6 +85,7 @@ impl Scene {
             image_id: String::new(),
             of_old_sandbox: false,
             actual: None,
+            user: None,
         };
         self.observed.containers[position] = Some(observed);
     }
