@@ -83,7 +83,7 @@ impl TestNode {
                 log_root: self.directory.path().join("logs"),
                 cluster_dns: None,
                 resolv_conf: None,
-                max_pids: None,
+                ..SandboxDefaults::default()
             },
             metrics: Arc::default(),
             status_limiter: StatusLimiter::default(),

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod classes;
+mod describe;
 mod rebuild;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +24,7 @@ use plumb_resize::status::{Allocation, at_admission};
 use plumb_runtime::types::{ContainerChange, Event, SandboxFilter, SandboxId};
 use plumb_runtime::{Error, Runtime};
 use plumb_supervise::Supervisor;
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -42,7 +44,7 @@ use crate::objects::Objects;
 use crate::predicates::{self, Predicate};
 use crate::preemption;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
-use crate::server::{Gate, Server, ServerConfig};
+use crate::server::{Gate, MachineSize, Server, ServerConfig};
 use crate::shutdown::{self, NodeShutdown};
 use crate::static_pods::{self, StaticPods};
 use crate::status_patch::StatusLimiter;
@@ -126,6 +128,9 @@ pub enum StartError {
 pub struct Agent {
     node: Arc<Node>,
     registrar: Registrar,
+    /// What `/metrics/cadvisor` and `/configz` have.
+    size: MachineSize,
+    configuration: Value,
     registered: Option<Registered>,
     health: watch::Receiver<NodeHealth>,
     image_gc: Option<ImageGcConfig>,
@@ -149,6 +154,7 @@ impl Agent {
         let Config { mut setup, machine, client, runtime, journal, rules, clock, .. } = config;
         let version = runtime.version().await?;
         setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
+        describe::features(&mut setup, &rules, &version.runtime_name);
         let allocatable = register::allocatable(&setup, &machine);
         let amounts = plumb_resize::list::declared(Some(&allocatable))?.amounts();
         let ephemeral_storage = allocatable.get(ephemeral_storage::NAME);
@@ -160,6 +166,9 @@ impl Agent {
             allocatable: allocatable.clone(),
             api_server: config.api_server,
         };
+        let size = MachineSize { cpus: machine.cpus, memory: machine.memory };
+        let configuration =
+            describe::configuration(&setup, &config.sandbox_defaults, config.image_gc.as_ref());
         let found = journal.read()?;
         let objects = Objects::new(client.clone()).supervised(&config.supervisor);
         let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
@@ -210,9 +219,16 @@ impl Agent {
             shutting_down: AtomicBool::new(false),
             supervisor: config.supervisor,
         };
+        let mut registrar = Registrar::new(client, setup, machine, clock);
+        if node.volumes.is_some() {
+            // Not of virtual nodes: there may be thousands, and they have no images.
+            registrar = registrar.with_images_and_events(node.runtime.clone(), node.events.clone());
+        }
         let damage = config.damage.into_iter().chain(found.damage).collect();
         Ok(Self {
-            registrar: Registrar::new(client, setup, machine, clock),
+            registrar,
+            size,
+            configuration,
             registered: None,
             health: config.health,
             image_gc: config.image_gc,
@@ -258,6 +274,8 @@ impl Agent {
             metrics: self.node.metrics.clone(),
             clock: self.node.clock.clone(),
             machine,
+            size: self.size,
+            configuration: self.configuration.clone(),
             gate,
         })
     }

@@ -1,4 +1,4 @@
-//! Events about pods. No component waits for them, and when the API server is away for long they are lost.
+//! Events about pods and their node. No component waits for them, and when the API server is away for long they are lost.
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
@@ -70,6 +70,17 @@ impl Recorder {
         };
         let field = format!("spec.{list}{{{container}}}");
         self.record(pod, Some(field), NewEvent::new(kind, reason, message));
+    }
+
+    /// Emits an event of the node. Its uid is its name, as in the kubelet's, by which `kubectl describe node` finds it.
+    pub(crate) fn node(&self, name: &str, reason: &'static str, message: &str) {
+        let regarding = ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(name.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.events.record(regarding, NewEvent::new(Kind::Normal, reason, message), (self.clock)());
     }
 
     fn record(&self, pod: &Pod, field: Option<String>, event: NewEvent) {

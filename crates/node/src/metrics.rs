@@ -1,5 +1,7 @@
 //! The agent's metrics, under the kubelet's names.
 
+mod probes;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -7,6 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plumb_metrics::{CounterVec, Histogram, LabelValue, Text, Unit};
+
+use probes::ProbeSeries;
+pub use probes::ProbedContainer;
 
 use crate::probe::Kind;
 
@@ -64,6 +69,7 @@ pub struct Metrics {
     infeasible: CounterVec<1>,
     deferred_accepted: CounterVec<1>,
     probes: CounterVec<2>,
+    probes_by_container: ProbeSeries,
     deferred: AtomicI64,
     hopeless: AtomicI64,
     in_progress: AtomicI64,
@@ -85,6 +91,7 @@ impl Default for Metrics {
             infeasible: CounterVec::default(),
             deferred_accepted: CounterVec::default(),
             probes: CounterVec::default(),
+            probes_by_container: ProbeSeries::default(),
             deferred: AtomicI64::default(),
             hopeless: AtomicI64::default(),
             in_progress: AtomicI64::default(),
@@ -153,9 +160,20 @@ impl Metrics {
         self.altogether.observe_duration(took);
     }
 
-    /// A probe has a result: `successful`, `failed` or `unknown`.
-    pub fn probed(&self, kind: Kind, result: &'static str) {
+    /// A probe of a container has a result: `successful`, `failed` or `unknown`.
+    pub fn probed(&self, container: ProbedContainer, kind: Kind, result: &'static str) {
+        self.probes_by_container.count(container, kind, result);
         self.probes.inc([kind.name().into(), result.into()]);
+    }
+
+    /// A pod was removed from the node: its probes are not reported any more.
+    pub fn remove_probes(&self, uid: &str) {
+        self.probes_by_container.remove(uid);
+    }
+
+    /// The results of probes by container, in the text format.
+    pub fn render_probes(&self) -> String {
+        self.probes_by_container.render()
     }
 
     /// A runtime operation, by the kubelet's name such as `update_container`.
@@ -254,7 +272,18 @@ mod tests {
         metrics.actuated(true, Duration::from_millis(40));
         metrics.end_to_end(Duration::from_millis(7));
         metrics.operation("update_container", Duration::from_millis(1), false);
-        metrics.probed(Kind::Liveness, "failed");
+        let container = |uid: &str| ProbedContainer {
+            uid: uid.to_owned(),
+            namespace: "default".to_owned(),
+            pod: "web".to_owned(),
+            container: "c".to_owned(),
+        };
+        metrics.probed(container("u"), Kind::Liveness, "failed");
+        let series = "prober_probe_total{container=\"c\",namespace=\"default\",pod=\"web\",pod_uid=\"u\",\
+                      probe_type=\"Liveness\",result=\"failed\"} 1";
+        assert!(metrics.render_probes().contains(series), "{}", metrics.render_probes());
+        metrics.remove_probes("u");
+        assert!(!metrics.render_probes().contains("pod_uid"));
         let text = metrics.render();
         for line in [
             "kubelet_container_requested_resizes_total{resource=\"cpu\",requirement=\"limits\",operation=\"increase\"} 2",

@@ -8,9 +8,11 @@
 //! Only the node's own fields are written: labels, taints, conditions and resources of others are left unchanged.
 
 mod conditions;
+mod images;
 mod lease;
 mod machine;
 mod object;
+mod transitions;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +20,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeFeatures, NodeRuntimeHandler, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_client::Api;
 use plumb_controller::Backoff;
+use plumb_runtime::Runtime;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Clock;
+use crate::events::Recorder;
 
 pub use conditions::{NodeHealth, pressures};
 pub use machine::Machine;
@@ -60,6 +64,14 @@ pub struct Setup {
     pub agent_version: String,
     /// Its runtime's name and version, such as `containerd://2.0.0`.
     pub runtime_version: String,
+    /// The taints that it is created with. Those of an existing Node are left alone.
+    pub taints: Vec<Taint>,
+    /// The features that pods may need of a node (KEP-5328), in alphabetical order.
+    pub declared_features: Vec<String>,
+    /// The features of its runtime, if they are known.
+    pub features: Option<NodeFeatures>,
+    /// The handlers of its runtime, if they are known.
+    pub runtime_handlers: Option<Vec<NodeRuntimeHandler>>,
 }
 
 impl Setup {
@@ -75,6 +87,10 @@ impl Setup {
             port: 10250,
             agent_version: String::new(),
             runtime_version: String::new(),
+            taints: Vec::new(),
+            declared_features: Vec::new(),
+            features: None,
+            runtime_handlers: None,
         }
     }
 }
@@ -96,6 +112,9 @@ pub struct Registrar {
     setup: Arc<Setup>,
     machine: Arc<Machine>,
     clock: Clock,
+    /// The runtime whose images the status has.
+    runtime: Option<Arc<dyn Runtime>>,
+    events: Option<Recorder>,
 }
 
 impl fmt::Debug for Registrar {
@@ -107,7 +126,14 @@ impl fmt::Debug for Registrar {
 impl Registrar {
     /// The registrar of this node. The client must have the node's identity.
     pub fn new(client: Client, setup: Setup, machine: Arc<Machine>, clock: Clock) -> Self {
-        Self { nodes: Api::all(client.clone()), client, setup: Arc::new(setup), machine, clock }
+        let (nodes, setup) = (Api::all(client.clone()), Arc::new(setup));
+        Self { nodes, client, setup, machine, clock, runtime: None, events: None }
+    }
+
+    /// Reports the images of a runtime, and emits events about the node.
+    pub(crate) fn with_images_and_events(mut self, runtime: Arc<dyn Runtime>, events: Recorder) -> Self {
+        (self.runtime, self.events) = (Some(runtime), Some(events));
+        self
     }
 
     /// Creates the Node, or adopts the existing one, and writes its status.
@@ -126,6 +152,7 @@ impl Registrar {
             }
             None => self.create(labels).await?,
         };
+        self.emit("Starting", "Starting kubelet.");
         let node = self.report(&found, health).await?;
         Ok(Registered { node, said: health.clone() })
     }
@@ -143,9 +170,24 @@ impl Registrar {
 
     /// Writes the node's own part of the status. Transition times of unchanged conditions stay.
     async fn report(&self, known: &Node, health: &NodeHealth) -> Result<Node, kube::Error> {
-        let status = status(&self.setup, &self.machine, known.status.as_ref(), health, (self.clock)());
+        let mut status = status(&self.setup, &self.machine, known.status.as_ref(), health, (self.clock)());
+        if let Some(runtime) = &self.runtime {
+            // The images in the status stay if the runtime does not answer.
+            status.images = runtime.list_images().await.ok().map(images::images);
+        }
+        let changed = transitions::transitions(known.status.as_ref(), &status);
         let patch = Patch::Strategic(json!({ "status": status }));
-        self.nodes.patch_status(&self.setup.name, &PatchParams::default(), &patch).await
+        let reported = self.nodes.patch_status(&self.setup.name, &PatchParams::default(), &patch).await?;
+        for reason in changed {
+            self.emit(reason, &format!("Node {} status is now: {reason}", self.setup.name));
+        }
+        Ok(reported)
+    }
+
+    fn emit(&self, reason: &'static str, message: &str) {
+        if let Some(events) = &self.events {
+            events.node(&self.setup.name, reason, message);
+        }
     }
 
     /// The same; if the Node was deleted, it is created again.

@@ -11,9 +11,14 @@
 //! | `/portForward/{namespace}/{pod}` | connections to the ports of a pod, likewise |
 //! | `/podConnect/{namespace}/{pod}` | a connection to a port of a pod's address, for the proxies of the API server |
 //! | `/pods` | the pods of the node |
+//! | `/runningpods/` | the pods whose containers run |
 //! | `/stats/summary` | the resource usage of the node and its pods |
 //! | `/metrics/resource` | the same for Prometheus |
+//! | `/metrics/cadvisor` | the usage of containers under cAdvisor's names |
+//! | `/metrics/probes` | the results of probes by container |
 //! | `/metrics` | the agent's metrics |
+//! | `/configz` | the agent's configuration |
+//! | `/logs/{path}` | the files below `/var/log` of the machine |
 
 mod answer;
 mod logs;
@@ -21,6 +26,7 @@ mod query;
 mod sessions;
 mod stats;
 mod streams;
+mod system_logs;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -37,7 +43,7 @@ use plumb_metrics::Text;
 use plumb_runtime::Runtime;
 use plumb_runtime::types::{ContainerId, ContainerStatus};
 use plumb_supervise::{Supervisor, Task};
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::Service;
 
 pub use answer::Body;
@@ -81,8 +87,21 @@ pub struct ServerConfig {
     pub clock: Clock,
     /// The root of the kernel's files, if the node is the whole machine; else its usage is that of its pods.
     pub machine: Option<PathBuf>,
+    /// The size of the machine.
+    pub size: MachineSize,
+    /// The agent's `KubeletConfiguration`, for `/configz`.
+    pub configuration: Value,
     /// Authorizes every request but `/healthz`.
     pub gate: Gate,
+}
+
+/// The CPUs and the memory of a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineSize {
+    /// How many CPUs it has.
+    pub cpus: u32,
+    /// Its memory in bytes.
+    pub memory: u64,
 }
 
 /// The status of a container that the status of a pod names by its id, if it is this container of this pod according to the
@@ -231,10 +250,44 @@ impl Server {
                 let summary = self.stats.summary(config).await;
                 text_of(plumb_metrics::CONTENT_TYPE, stats::resource_metrics(summary.as_ref()))
             }
+            ["metrics", "cadvisor"] => match self.stats.summary(config).await {
+                Ok(summary) => {
+                    let text = stats::cadvisor_metrics(&summary, &config.pods.pods(), config.size);
+                    text_of(plumb_metrics::CONTENT_TYPE, text)
+                }
+                Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+            },
+            ["metrics", "probes"] => text_of(plumb_metrics::CONTENT_TYPE, config.metrics.render_probes()),
+            ["runningpods"] => {
+                let items: Vec<Value> = config.pods.pods().iter().filter_map(|pod| running(pod)).collect();
+                json_of(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+            }
+            ["configz"] => json_of(&json!({ "kubeletconfig": config.configuration })),
+            ["logs", ..] => match &config.machine {
+                Some(machine) => {
+                    system_logs::answer(machine, path.strip_prefix("/logs").unwrap_or_default()).await
+                }
+                None => refusal(StatusCode::NOT_FOUND, "404 page not found"),
+            },
             ["metrics"] => text_of(plumb_metrics::CONTENT_TYPE, self.render_metrics()),
             _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }
+}
+
+/// A pod as `/runningpods/` has it: its identity, and the containers that run; `None` if none does.
+fn running(pod: &Pod) -> Option<Value> {
+    let status = pod.status.as_ref()?;
+    let statuses = [&status.init_container_statuses, &status.container_statuses];
+    let statuses = statuses.into_iter().flatten().flatten();
+    let runs = statuses.filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
+    let containers: Vec<Value> =
+        runs.map(|status| json!({ "name": status.name, "image": status.image, "resources": {} })).collect();
+    let metadata = json!({
+        "name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid,
+    });
+    let pod = json!({ "metadata": metadata, "spec": { "containers": containers }, "status": {} });
+    (!containers.is_empty()).then_some(pod)
 }
 
 impl<B> Service<Request<B>> for Server {

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodSpec};
 use plumb_runtime::types::{
-    Dns, LinuxResources, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, QosClass, SandboxConfig,
+    Dns, LinuxResources, LogLimits, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, QosClass,
+    SandboxConfig,
 };
 
 use super::dns::ClusterDns;
@@ -29,6 +30,8 @@ pub struct SandboxDefaults {
     pub resolv_conf: Option<PathBuf>,
     /// How many tasks (processes and threads) a pod may have (`--pod-max-pids`); `None` is unlimited.
     pub max_pids: Option<u32>,
+    /// When the logs of containers are rotated.
+    pub log_limits: LogLimits,
 }
 
 /// The configuration of a pod's sandbox. `attempt` is how many it had before; `dns` is that of

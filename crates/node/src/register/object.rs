@@ -39,7 +39,8 @@ pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
 pub(super) fn new(setup: &Setup, labels: BTreeMap<String, String>) -> Node {
     let metadata =
         ObjectMeta { name: Some(setup.name.clone()), labels: Some(labels), ..ObjectMeta::default() };
-    Node { metadata, spec: Some(NodeSpec::default()), status: None }
+    let taints = (!setup.taints.is_empty()).then(|| setup.taints.clone());
+    Node { metadata, spec: Some(NodeSpec { taints, ..NodeSpec::default() }), status: None }
 }
 
 /// The capacity of a node: that of the machine, unless the setup has another.
@@ -147,6 +148,9 @@ pub fn status(
         capacity: Some(capacity(setup, machine)),
         allocatable: Some(allocatable(setup, machine)),
         conditions: Some(conditions(health, before, now)),
+        declared_features: (!setup.declared_features.is_empty()).then(|| setup.declared_features.clone()),
+        features: setup.features.clone(),
+        runtime_handlers: setup.runtime_handlers.clone(),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: setup.port.into() }),
         }),

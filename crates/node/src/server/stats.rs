@@ -1,5 +1,6 @@
 //! Resource usage of the node and its pods.
 
+mod cadvisor;
 mod resource;
 mod types;
 
@@ -22,6 +23,7 @@ use types::{
     RuntimeStats, Swap,
 };
 
+pub(super) use cadvisor::cadvisor_metrics;
 pub(super) use resource::resource_metrics;
 pub(super) use types::Summary;
 

@@ -282,7 +282,7 @@ impl Worker {
             return Err(GenerateError::NoImageVolumes);
         }
         let config = cri_config::container(pod, container, attempt, resources, image, env, mounts)?;
-        Ok(ContainerConfig { image_mounts, ..config })
+        Ok(ContainerConfig { image_mounts, log_limits: self.node.sandbox_defaults.log_limits, ..config })
     }
 
     /// The pod's addresses.

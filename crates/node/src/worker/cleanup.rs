@@ -23,6 +23,7 @@ impl Worker {
             runtime.remove_sandbox(id).await.map_err(SyncError::runtime("removing the sandbox"))?;
         }
         self.probed.clear();
+        self.node.metrics.remove_probes(&self.uid);
         pod_files::remove(&self.node, &self.uid, vec![self.node.logs(&self.pod)]).await?;
         self.node.allocations.release(&self.uid, Trigger::PodsRemoved).await;
         self.state.clean_up();

@@ -7,9 +7,10 @@ use plumb_resize::aggregate::Role;
 use plumb_runtime::types::ContainerId;
 
 use super::Worker;
-use crate::cri_config::on_host_network;
+use crate::cri_config::{identity, on_host_network};
 use crate::events::Kind;
 use crate::lifecycle::{Health, ObservedContainer, Startup, State, containers};
+use crate::metrics;
 use crate::probe::{ProbeReport, ProbeUpdate, Prober, Target, initial_health};
 
 /// A container that is probed while it runs.
@@ -109,7 +110,16 @@ impl Worker {
                 let name = self.name_of(position).to_owned();
                 self.node.events.container(&self.pod, &name, Kind::Warning, reason, message);
             }
-            ProbeUpdate::Checked { kind, result } => self.node.metrics.probed(kind, result),
+            ProbeUpdate::Checked { kind, result } => {
+                let (namespace, pod, uid) = identity(&self.pod);
+                let container = metrics::ProbedContainer {
+                    uid: uid.to_owned(),
+                    namespace: namespace.to_owned(),
+                    pod: pod.to_owned(),
+                    container: self.name_of(position).to_owned(),
+                };
+                self.node.metrics.probed(container, kind, result);
+            }
         }
     }
 

@@ -39,6 +39,9 @@ fn setup() -> Setup {
     setup.port = 10251;
     setup.agent_version = "v1.36.4".into();
     setup.runtime_version = "plumb://1".into();
+    setup.taints = serde_json::from_value(json!([{ "key": "gpu", "effect": "NoSchedule" }])).unwrap();
+    setup.declared_features = vec!["InPlacePodLevelResourcesVerticalScaling".into()];
+    setup.features = serde_json::from_value(json!({ "supplementalGroupsPolicy": true })).unwrap();
     setup
 }
 
@@ -81,7 +84,12 @@ async fn a_new_node_registers_its_capacity_and_system() {
     let node = registrar(&cluster).register(&NodeHealth::default()).await.unwrap().node;
     assert_eq!(node.labels()["kubernetes.io/hostname"], NODE);
     assert_eq!(node.labels()["zone"], "a");
+    // The API server adds that of a node that is not ready yet.
+    let taints = json!(node.spec.as_ref().unwrap().taints);
+    assert_eq!(taints[0], json!({ "key": "gpu", "effect": "NoSchedule" }), "{taints}");
     let status = node.status.clone().unwrap();
+    assert_eq!(json!(status.declared_features), json!(["InPlacePodLevelResourcesVerticalScaling"]));
+    assert_eq!(json!(status.features), json!({ "supplementalGroupsPolicy": true }));
     assert_eq!(
         json!(status.capacity),
         json!({ "cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi" })

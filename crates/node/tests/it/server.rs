@@ -16,8 +16,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use plumb_harness::in_time;
-use plumb_node::metrics::Metrics;
-use plumb_node::server::{Body, Gate, Pods, Server, ServerConfig};
+use plumb_node::metrics::{Metrics, ProbedContainer};
+use plumb_node::probe::Kind;
+use plumb_node::server::{Body, Gate, MachineSize, Pods, Server, ServerConfig};
 use plumb_runtime::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerMeta, ContainerStats, ContainerStatus,
     Credentials, ExecOutput, FilesystemUsage, Image, LinuxResources, PodMeta, QosClass, Resources,
@@ -140,7 +141,9 @@ impl Node {
             reachable: true,
             metrics: metrics.clone(),
             clock: Arc::new(Timestamp::now),
-            machine: None,
+            machine: Some(folder.path().to_owned()),
+            size: MachineSize { cpus: 4, memory: 8 << 30 },
+            configuration: json!({ "maxPods": 110 }),
             gate,
         });
         let node = Self { server, runtime, pods, metrics, id, folder };
@@ -332,6 +335,70 @@ async fn usage_is_exported_to_prometheus_under_the_kubelets_names() {
     }
     node.metrics.end_to_end(Duration::from_millis(3));
     assert!(node.get("/metrics").await.1.contains("plumb_resize_end_to_end_seconds_count 1\n"));
+}
+
+#[tokio::test]
+async fn usage_is_exported_under_the_names_of_cadvisor() {
+    let node = Node::start().await;
+    let (code, text) = node.get("/metrics/cadvisor").await;
+    assert_eq!(code, 200);
+    let labels = format!(
+        "{{container=\"c\",id=\"/{0}\",image=\"i\",name=\"{0}\",namespace=\"default\",pod=\"web\"}}",
+        node.id
+    );
+    for line in [
+        format!("container_cpu_usage_seconds_total{labels} "),
+        format!("container_memory_working_set_bytes{labels} 67108864"),
+        format!("container_start_time_seconds{labels} 1767225600"),
+        "machine_cpu_cores 4".to_owned(),
+        "machine_memory_bytes 8589934592".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found.starts_with(&line)), "{line}\nin\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_results_of_probes_are_exported_by_container() {
+    let node = Node::start().await;
+    let container = ProbedContainer {
+        uid: "u".into(),
+        namespace: "default".into(),
+        pod: "web".into(),
+        container: "c".into(),
+    };
+    node.metrics.probed(container, Kind::Readiness, "successful");
+    let (code, text) = node.get("/metrics/probes").await;
+    let expected = "prober_probe_total{container=\"c\",namespace=\"default\",pod=\"web\",pod_uid=\"u\",\
+                    probe_type=\"Readiness\",result=\"successful\"} 1";
+    assert!(code == 200 && text.contains(expected), "{text}");
+}
+
+#[tokio::test]
+async fn tools_read_the_configuration_and_the_pods_that_run() {
+    let node = Node::start().await;
+    let read = async |path: &str| -> Value { serde_json::from_str(&node.get(path).await.1).unwrap() };
+    assert_eq!(read("/configz").await, json!({ "kubeletconfig": { "maxPods": 110 } }));
+    let pods = read("/runningpods/").await;
+    assert_eq!(pods["items"][0]["metadata"], json!({ "name": "web", "namespace": "default", "uid": "u" }));
+    assert_eq!(pods["items"][0]["spec"]["containers"][0]["name"], "c");
+    node.show(json!({ "waiting": { "reason": "CrashLoopBackOff" } }), Value::Null);
+    assert_eq!(read("/runningpods/").await["items"], json!([]));
+}
+
+#[tokio::test]
+async fn system_logs_are_read_and_nothing_beside_them() {
+    let node = Node::start().await;
+    let logs = node.folder.path().join("var/log");
+    fs::create_dir_all(logs.join("apt")).unwrap();
+    fs::write(logs.join("syslog"), "line\n").unwrap();
+    fs::write(node.folder.path().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink("../../secret", logs.join("link")).unwrap();
+    assert_eq!(node.get("/logs/syslog").await, (200, "line\n".into()));
+    let (code, page) = node.get("/logs/").await;
+    assert!(code == 200 && page.contains("<a href=\"apt/\">apt/</a>\n"), "{page}");
+    for path in ["/logs/none", "/logs/link", "/logs/../../secret", "/logs/apt/../../../secret"] {
+        assert_eq!(node.get(path).await.0, 404, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
+use k8s_openapi::api::core::v1::Taint;
 use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::fault::Call;
-use plumb_runtime::types::CpuSet;
+use plumb_runtime::types::{CpuSet, LogLimits};
 use serde::{Deserialize, Serialize};
 
 use super::RegistryFlags;
@@ -55,6 +56,12 @@ pub(crate) struct OnNode {
     /// (kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*), separated by commas.
     #[arg(long, default_value = "", value_name = "SYSCTLS", hide_default_value = true)]
     pub(crate) allowed_unsafe_sysctls: UnsafeSysctls,
+    /// Labels of the node, such as `zone=a,disk=ssd`, in addition to those that every node has.
+    #[arg(long, default_value = "", value_name = "LABELS", hide_default_value = true)]
+    pub(crate) node_labels: NodeLabels,
+    /// Taints that the node is created with, such as `gpu=true:NoSchedule`. Those of a node that exists stay as they are.
+    #[arg(long, default_value = "", value_name = "TAINTS", hide_default_value = true)]
+    pub(crate) register_with_taints: Taints,
     /// The maximum number of pods of a node.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
@@ -70,6 +77,12 @@ pub(crate) struct OnNode {
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "true|false")]
     pub(crate) single_process_oom_kill: bool,
+    /// The size at which the log of a container is rotated.
+    #[arg(long, default_value = "10Mi", value_name = "SIZE", value_parser = capacity)]
+    pub(crate) container_log_max_size: Quantity,
+    /// The maximum number of log files of a container, the current one included.
+    #[arg(long, default_value = "5", value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) container_log_max_files: u32,
     /// Whether pods reach addresses beyond this machine: the node adds masquerade rules to nftables and sets
     /// `net.ipv4.ip_forward`.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
@@ -206,6 +219,15 @@ impl OnNode {
         None
     }
 
+    /// When the logs of containers are rotated.
+    pub(crate) fn log_limits(&self) -> LogLimits {
+        let size = self.container_log_max_size.saturating_units();
+        LogLimits {
+            max_size: u64::try_from(size).unwrap_or(u64::MAX),
+            max_files: self.container_log_max_files,
+        }
+    }
+
     /// How long pods have when the node shuts down, if they are to be terminated then.
     pub(crate) fn shutdown_periods(&self) -> Option<GracePeriods> {
         let total = self.shutdown_grace_period;
@@ -333,6 +355,60 @@ impl FromStr for Reserved {
     }
 }
 
+/// The words of a flag, which commas separate.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// A key and a value by the rules of labels.
+fn label(key: &str, value: &str) -> anyhow::Result<(String, String)> {
+    use plumb_validation::names::{label_value, qualified_name};
+    match qualified_name(key).into_iter().chain(label_value(value)).next() {
+        Some(rule) => bail!("{key}={value}: {rule}"),
+        None => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
+/// Labels, as a flag spells them: `zone=a,disk=ssd`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeLabels(pub(crate) BTreeMap<String, String>);
+
+impl FromStr for NodeLabels {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let labels = words(text).map(|word| {
+            let (key, value) = word.split_once('=').with_context(|| format!("{word:?} is not KEY=VALUE"))?;
+            label(key, value)
+        });
+        labels.collect::<anyhow::Result<_>>().map(Self)
+    }
+}
+
+/// Taints, as a flag spells them: `gpu=true:NoSchedule,old:NoExecute`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taints(pub(crate) Vec<Taint>);
+
+impl FromStr for Taints {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let taints = words(text).map(|word| {
+            let (pair, effect) =
+                word.rsplit_once(':').with_context(|| format!("{word:?} is not KEY=VALUE:EFFECT"))?;
+            ensure!(
+                ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect),
+                "{effect:?} is not NoSchedule, PreferNoSchedule or NoExecute"
+            );
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (key, value) = label(key, value)?;
+            let value = (!value.is_empty()).then_some(value);
+            Ok(Taint { key, value, effect: effect.to_owned(), time_added: None })
+        });
+        taints.collect::<anyhow::Result<_>>().map(Self)
+    }
+}
+
 /// Whether this user may create cgroups, and what else containers need.
 pub(crate) fn may_run_containers() -> bool {
     nix::unistd::geteuid().is_root() && Layout::detect().is_ok()
@@ -358,6 +434,28 @@ impl RuntimeKind {
             Self::Auto if may_run_containers() => Self::Builtin,
             Self::Auto => Self::Virtual,
             chosen => chosen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_and_taints_are_read_as_the_kubelets() {
+        let NodeLabels(labels) = "zone=a, example.com/disk=ssd,empty=".parse().unwrap();
+        let labels: Vec<_> = labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(labels, [("empty", ""), ("example.com/disk", "ssd"), ("zone", "a")]);
+        let Taints(taints) = "gpu=true:NoSchedule,old:NoExecute".parse().unwrap();
+        let taints: Vec<_> =
+            taints.iter().map(|taint| (&*taint.key, taint.value.as_deref(), &*taint.effect)).collect();
+        assert_eq!(taints, [("gpu", Some("true"), "NoSchedule"), ("old", None, "NoExecute")]);
+        for invalid in ["zone", "a b=c", "zone=a b"] {
+            assert!(invalid.parse::<NodeLabels>().is_err(), "{invalid}");
+        }
+        for invalid in ["gpu", "gpu=true", "gpu:Never", "g pu:NoSchedule"] {
+            assert!(invalid.parse::<Taints>().is_err(), "{invalid}");
         }
     }
 }

@@ -139,6 +139,7 @@ impl NodeEnvironment {
             cluster_dns: None,
             resolv_conf: resolv_conf(args, is_virtual)?,
             max_pids: args.pod_max_pids.0,
+            log_limits: args.log_limits(),
         };
         let cpus = match args.cpu_manager_policy {
             CpuPolicy::None => None,
@@ -389,6 +390,8 @@ fn setup(args: &OnNode, config: &NodeConfig) -> Setup {
         let count = Quantity::from_units(i64::try_from(cpus.len()).unwrap_or(i64::MAX));
         setup.reserved.insert("cpu".to_owned(), count.into());
     }
+    setup.labels.clone_from(&args.node_labels.0);
+    setup.taints.clone_from(&args.register_with_taints.0);
     setup.max_pods = args.max_pods;
     setup.addresses.clone_from(&config.addresses);
     AGENT_VERSION.clone_into(&mut setup.agent_version);

@@ -1,0 +1,62 @@
+//! What a node says of its features and its configuration.
+
+use k8s_openapi::api::core::v1::{NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use plumb_resize::rules::{Rules, StaticCpu};
+use serde_json::{Value, json};
+
+use crate::cri_config::SandboxDefaults;
+use crate::image_gc::ImageGcConfig;
+use crate::register::Setup;
+
+/// The name of the built-in runtime, whose features are known.
+const BUILTIN: &str = "plumb";
+
+/// Sets the features of a node: those that pods may need by the rules for resizes, and those of its runtime.
+pub(super) fn features(setup: &mut Setup, rules: &Rules, runtime: &str) {
+    let declared = [
+        ("GuaranteedQoSPodCPUResize", rules.static_cpu == StaticCpu::Any),
+        ("InPlacePodLevelResourcesVerticalScaling", rules.resize && rules.resize_pod_level),
+        ("InPlacePodVerticalScalingInitContainers", rules.resize && rules.resize_init_containers),
+    ];
+    setup.declared_features =
+        declared.into_iter().filter(|(_, is)| *is).map(|(name, _)| name.to_owned()).collect();
+    if runtime == BUILTIN {
+        setup.features = Some(NodeFeatures { supplemental_groups_policy: Some(true) });
+        let features = NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(true),
+            user_namespaces: Some(false),
+        };
+        let handler = NodeRuntimeHandler { name: Some(String::new()), features: Some(features) };
+        setup.runtime_handlers = Some(vec![handler]);
+    }
+}
+
+/// The part of a `KubeletConfiguration` that this agent has, for `/configz`.
+pub(super) fn configuration(
+    setup: &Setup,
+    sandboxes: &SandboxDefaults,
+    image_gc: Option<&ImageGcConfig>,
+) -> Value {
+    let dns = sandboxes.cluster_dns.as_ref();
+    let mut configuration = json!({
+        "kind": "KubeletConfiguration",
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "port": setup.port,
+        "maxPods": setup.max_pods,
+        "registerNode": true,
+        "containerLogMaxSize": sandboxes.log_limits.max_size.to_string(),
+        "containerLogMaxFiles": sandboxes.log_limits.max_files,
+        "nodeStatusReportFrequency": "5m0s",
+        "nodeLeaseDurationSeconds": 40,
+        "clusterDNS": dns.map(|dns| &dns.servers),
+        "clusterDomain": dns.map(|dns| &dns.domain),
+        "resolvConf": sandboxes.resolv_conf,
+        "systemReserved": setup.reserved,
+        "registerWithTaints": setup.taints,
+    });
+    if let Some(image_gc) = image_gc {
+        configuration["imageGCHighThresholdPercent"] = json!(image_gc.high_threshold_percent);
+        configuration["imageGCLowThresholdPercent"] = json!(image_gc.low_threshold_percent);
+    }
+    configuration
+}
