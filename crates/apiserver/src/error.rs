@@ -7,7 +7,7 @@ use plumb_store::{RevisionError, WriteError};
 use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
-use crate::exchange::encode_ordered;
+use crate::ordered::encode_ordered;
 
 /// The error of a request.
 ///

@@ -17,6 +17,7 @@ use crate::alpha;
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::kinds::Readable;
+use crate::ordered::encode_ordered;
 use crate::target::Query;
 use crate::yaml;
 use naming::{Unnamed, is_legible, is_named};
@@ -47,17 +48,6 @@ pub(crate) fn answer_value(status: StatusCode, value: &Value) -> Response<Body> 
     encode_ordered(value, &mut bytes);
     bytes.push(b'\n');
     answer(status, bytes)
-}
-
-/// Encodes an object in the field order of the Go struct of its kind; an object of another kind in alphabetical order, as
-/// Go encodes unstructured objects.
-pub(crate) fn encode_ordered(object: &Value, out: &mut Vec<u8>) {
-    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
-    let schema = Schema::builtin();
-    match schema.kind_of(text("apiVersion"), text("kind")) {
-        Some(kind) => json::write_struct(schema, kind.body, object, out),
-        None => out.extend_from_slice(object.to_string().as_bytes()),
-    }
 }
 
 /// The `Status` of a successful request that has no object.

@@ -52,6 +52,7 @@ mod negotiation;
 mod nodes;
 pub mod object;
 mod openapi;
+mod ordered;
 mod outgoing;
 mod patching;
 mod pieces;
