@@ -143,7 +143,6 @@ pub struct Agent {
     /// The uid of the pod of each sandbox.
     sandboxes: HashMap<SandboxId, String>,
     workers: JoinSet<()>,
-    static_pods: Option<Arc<StaticPods>>,
     /// Whether all pods have been listed once.
     listed: bool,
 }
@@ -216,6 +215,7 @@ impl Agent {
             sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),
+            static_pods: config.pod_manifest_path.map(StaticPods::new),
             shutting_down: AtomicBool::new(false),
             supervisor: config.supervisor,
         };
@@ -238,7 +238,6 @@ impl Agent {
             uids: HashMap::new(),
             sandboxes: HashMap::new(),
             workers: JoinSet::new(),
-            static_pods: config.pod_manifest_path.map(StaticPods::new).map(Arc::new),
             listed: false,
         })
     }
@@ -320,9 +319,13 @@ impl Agent {
         let node = self.node.clone();
         let classes = classes::run(&node);
         let image_gc = image_gc::run(&node, self.image_gc.clone(), self.health.clone());
-        let (static_pods, runs_static) = (self.static_pods.clone(), self.node.clone());
+        if let Some(static_pods) = &self.node.static_pods {
+            // Before pods are admitted: static pods are critical.
+            static_pods.read(&self.node.name);
+        }
+        let runs_static = self.node.clone();
         let static_pods = async move {
-            if let Some(static_pods) = static_pods {
+            if let Some(static_pods) = &runs_static.static_pods {
                 static_pods.run(&runs_static).await;
             }
         };
@@ -380,7 +383,7 @@ impl Agent {
     }
 
     fn reconcile_static_pods(&self) {
-        if let Some(static_pods) = &self.static_pods {
+        if let Some(static_pods) = &self.node.static_pods {
             static_pods.pods_changed();
         }
     }
@@ -500,7 +503,7 @@ async fn new_worker(
     pod: Arc<Pod>,
     start: &mut Start,
 ) -> Option<Worker> {
-    let info = match PodInfo::of(&pod) {
+    let info = match node.pod_info(&pod) {
         Ok(info) => info,
         Err(error) => {
             // The API server's validation prevents this.
@@ -556,14 +559,15 @@ async fn new_worker(
     let allocation = if node.rules.resize { at_admission(&pod, &info.desired) } else { desired(&info) };
     let failed = read_node(&node).await.and_then(|node| predicates::check(&pod, &node));
     let mut backoff = Backoff::default();
-    let mut has_preempted = false;
+    let mut preemption = None;
     let admitted = loop {
         match node.allocations.admit(&uid, info.clone(), allocation.clone(), failed).await {
-            Ok(Err(rejected)) if rejected.is_shortage() && !std::mem::replace(&mut has_preempted, true) => {
-                let victims = node.allocations.victims(&uid, &info, &allocation.allocated);
-                let Some(victims) = victims.filter(|victims| !victims.is_empty()) else {
+            Ok(Err(rejected)) if rejected.is_shortage() && preemption.is_none() => {
+                let begun = node.allocations.begin_preemption(&uid, &info, &allocation, failed);
+                let Some((victims, begun)) = begun.filter(|(victims, _)| !victims.is_empty()) else {
                     break Err(rejected);
                 };
+                preemption = Some(begun);
                 // Others of the first list may wait for it, the victims among them.
                 start.admission = None;
                 preemption::preempt(&node, &victims).await;
@@ -578,6 +582,8 @@ async fn new_worker(
             }
         }
     };
+    // It is admitted or rejected.
+    drop(preemption);
     if start.admission.take().is_some() {
         // So that a pod that has grown already starts with that, if it fits.
         node.allocations.all_admitted().await;

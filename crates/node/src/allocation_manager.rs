@@ -178,9 +178,17 @@ impl AllocationManager {
         written.map(|()| Ok(entry))
     }
 
-    /// The pods to preempt for a critical pod that does not fit.
-    pub(crate) fn victims(&self, uid: &str, info: &PodInfo, allocated: &PodResources) -> Option<Vec<String>> {
-        self.state.lock().allocator.victims(uid, info, allocated)
+    /// The pods to preempt for a critical pod that does not fit, if it is admitted without them. Its requests count until
+    /// it is admitted, or the returned value is dropped.
+    pub(crate) fn begin_preemption(
+        self: &Arc<Self>,
+        uid: &str,
+        info: &PodInfo,
+        allocation: &Allocation,
+        failed: Option<Predicate>,
+    ) -> Option<(Vec<String>, Preemption)> {
+        let victims = self.state.lock().allocator.begin_preemption(uid, info, allocation, failed)?;
+        Some((victims, Preemption { allocations: self.clone(), uid: uid.to_owned() }))
     }
 
     /// Whether a pod fits with these resources.
@@ -385,6 +393,26 @@ impl Drop for PendingAdmission {
     }
 }
 
+/// A critical pod that waits until the pods that it preempts have ended. Deferred resizes do not get the capacity that they
+/// free, or they would be terminated in vain.
+pub(crate) struct Preemption {
+    allocations: Arc<AllocationManager>,
+    uid: String,
+}
+
+impl Drop for Preemption {
+    fn drop(&mut self) {
+        let mut state = self.allocations.state.lock();
+        if state.allocator.end_preemption(&self.uid) {
+            // It was not admitted: others may have its capacity.
+            for sender in state.subscribers.values() {
+                // The worker may have ended.
+                let _ = sender.send(Message::Retry);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -421,12 +449,13 @@ mod tests {
 
     /// A node of one CPU with a pod `large`, and the pods `first` and `second`, whose resizes are deferred in this
     /// order until `large` is removed. Returns the inboxes of the workers of these two.
-    async fn full() -> (AllocationManager, [mpsc::UnboundedReceiver<Message>; 2]) {
+    async fn full() -> (Arc<AllocationManager>, [mpsc::UnboundedReceiver<Message>; 2]) {
         let allocatable = Amounts::new(1000, 1 << 30);
         let allocator = Allocator::new(allocatable, 10, NodeFacts::default(), Rules::kep());
         let journal = Journal::new(Store::in_memory(&Options::default()), "n1");
         let manager =
             AllocationManager::new(allocator, journal, Arc::new(Timestamp::now), Supervisor::default());
+        let manager = Arc::new(manager);
         for (name, milli) in [("large", 600), ("first", 100), ("second", 200)] {
             let allocation = Allocation::new(cpu(milli), 1);
             manager.admit(name, info(name, milli), allocation, None).await.unwrap().unwrap();
@@ -472,5 +501,30 @@ mod tests {
         }
         let result = manager.request_resize("first", cpu(400), 2).await.unwrap().unwrap();
         assert_eq!(result.outcome, ResizeOutcome::Started);
+    }
+
+    #[tokio::test]
+    async fn what_preempted_pods_free_is_for_the_critical_pod_and_not_for_deferred_resizes() {
+        for is_admitted in [true, false] {
+            let (manager, [mut first, _second]) = full().await;
+            let critical = PodInfo { critical: true, ..info("critical", 700) };
+            let allocation = Allocation::new(cpu(700), 1);
+            let begun = manager.begin_preemption("critical", &critical, &allocation, None);
+            let (victims, preemption) = begun.unwrap();
+            assert_eq!(victims, ["large"]);
+            manager.release("large", Trigger::PodTerminated).await;
+            assert!(first.try_recv().is_err(), "a deferred resize gets the capacity");
+            let resized = manager.request_resize("first", cpu(400), 2).await.unwrap().unwrap();
+            assert_eq!(resized.outcome, ResizeOutcome::Unchanged, "it is still deferred");
+            if is_admitted {
+                manager.admit("critical", critical, allocation, None).await.unwrap().unwrap();
+            }
+            drop(preemption);
+            assert_eq!(first.try_recv().is_err(), is_admitted, "a deferred resize is retried");
+            let state = manager.state.lock();
+            let expected = if is_admitted { (700, 1000) } else { (0, 300) };
+            let counted = state.allocator.counted("critical").cpu;
+            assert_eq!((counted, state.allocator.burstable_cpu()), expected);
+        }
     }
 }

@@ -28,7 +28,6 @@ use crate::journal::Entry;
 use crate::predicates::Predicate;
 use crate::preemption::{self, Candidate};
 use crate::shutdown::CRITICAL;
-use crate::static_pods::is_mirror;
 
 /// The node's knowledge of a pod's object, apart from its allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +42,8 @@ pub struct PodInfo {
     pub host_ports: Vec<HostPort>,
     /// `spec.priority`, zero if it has none.
     pub priority: i32,
-    /// Whether it is critical: by its priority, or because it is a static pod.
+    /// Whether it is critical: by its priority, or because it is a static pod of this node, which the agent adds. The annotation
+    /// of mirror pods is no proof of that: whoever may create pods may set it.
     pub critical: bool,
     /// The ephemeral storage that it requests, in bytes. No resize changes it.
     pub ephemeral_storage: i64,
@@ -128,7 +128,7 @@ impl PodInfo {
             shape: PodShape::of(pod)?,
             host_ports: HostPort::read(spec),
             priority: spec.priority.unwrap_or(0),
-            critical: spec.priority.is_some_and(|priority| priority >= CRITICAL) || is_mirror(pod),
+            critical: spec.priority.is_some_and(|priority| priority >= CRITICAL),
             ephemeral_storage: ephemeral_storage::requested(spec),
             desired: PodResources::desired(spec)?,
             generation: pod.metadata.generation.unwrap_or(0),
@@ -161,6 +161,9 @@ pub struct Allocator {
     burstable: i64,
     pods: BTreeMap<String, PodRecord>,
     waiting: BTreeSet<DeferredResize>,
+    /// The critical pods that wait until the pods that they preempt have ended, with the ephemeral storage that they request. Their
+    /// other requests are in the ledger.
+    preempting: BTreeMap<String, i64>,
 }
 
 impl Allocator {
@@ -176,6 +179,7 @@ impl Allocator {
             burstable: 0,
             pods: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            preempting: BTreeMap::new(),
         }
     }
 
@@ -225,12 +229,13 @@ impl Allocator {
         allocation: Allocation,
         failed: Option<Predicate>,
     ) -> Result<Entry, AdmissionError> {
-        if self.pods.len() >= self.max_pods {
-            return Err(AdmissionError::Pods { used: self.pods.len(), capacity: self.max_pods });
+        let used = self.other_pods(uid);
+        if used >= self.max_pods {
+            return Err(AdmissionError::Pods { used, capacity: self.max_pods });
         }
         let actual = allocation.allocated.clone();
         admit_new(uid, info.shape.requests(&actual), &self.ledger).map_err(AdmissionError::Shortage)?;
-        self.check_ephemeral_storage(info.ephemeral_storage)?;
+        self.check_ephemeral_storage(uid, info.ephemeral_storage)?;
         let failed = failed.into_iter().chain(self.has_port_conflict(&info).then_some(Predicate::NodePorts));
         if let Some(failed) = failed.min() {
             return Err(AdmissionError::Predicate(failed));
@@ -242,26 +247,65 @@ impl Allocator {
             cpus.assign(uid, &assigned);
             entry.cpus = assigned;
         }
+        self.end_preemption(uid);
         self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
         Ok(entry)
     }
 
-    /// The pods to preempt for a critical pod that does not fit; `None` if it is not critical, or does not fit without them.
-    pub(crate) fn victims(&self, uid: &str, info: &PodInfo, allocated: &PodResources) -> Option<Vec<String>> {
+    /// The pods to preempt for a critical pod that does not fit. Until the pod is admitted or [`Self::end_preemption`] is
+    /// called, its requests count: what the others free is not for deferred resizes or other new pods. `None` if it is not
+    /// critical, or is not admitted without them either.
+    pub fn begin_preemption(
+        &mut self,
+        uid: &str,
+        info: &PodInfo,
+        allocation: &Allocation,
+        failed: Option<Predicate>,
+    ) -> Option<Vec<String>> {
+        let victims = self.victims(uid, info, &allocation.allocated)?;
+        // They must not be terminated in vain: for a pod that fails a predicate, uses a port of a pod that stays, or gets too
+        // few exclusive CPUs.
+        let mut without = self.clone();
+        for victim in &victims {
+            without.release(victim);
+        }
+        without.admit(uid, info.clone(), allocation.clone(), failed).ok()?;
+        let requests = info.shape.requests(&allocation.allocated);
+        self.ledger.hold(uid, LedgerEntry { allocated: requests, actual: requests });
+        self.preempting.insert(uid.to_owned(), info.ephemeral_storage);
+        Some(victims)
+    }
+
+    /// The requests of a critical pod that has preempted others and was not admitted count no longer. False if it was admitted.
+    pub fn end_preemption(&mut self, uid: &str) -> bool {
+        let has_waited = self.preempting.remove(uid).is_some();
+        if has_waited {
+            self.ledger.release(uid);
+        }
+        has_waited
+    }
+
+    /// How many pods there are besides one that is being admitted.
+    fn other_pods(&self, uid: &str) -> usize {
+        self.pods.len() + self.preempting.keys().filter(|other| *other != uid).count()
+    }
+
+    fn victims(&self, uid: &str, info: &PodInfo, allocated: &PodResources) -> Option<Vec<String>> {
         if !info.critical {
             return None;
         }
         let requests = info.shape.requests(allocated);
         let available = self.ledger.available_to(uid);
         let missing = |resource| available.missing_of(resource, requests);
-        let storage = self.check_ephemeral_storage(info.ephemeral_storage).err();
+        let storage = self.check_ephemeral_storage(uid, info.ephemeral_storage).err();
         let storage = match storage {
             Some(AdmissionError::EphemeralStorage { requested, used, capacity }) => {
                 requested.saturating_add(used).saturating_sub(capacity)
             }
             _ => 0,
         };
-        let pods = i64::from(self.pods.len() >= self.max_pods);
+        let pods = self.other_pods(uid).saturating_add(1).saturating_sub(self.max_pods);
+        let pods = i64::try_from(pods).unwrap_or(i64::MAX);
         let candidates = self.pods.iter().filter(|(_, record)| !record.info.critical);
         let candidates = candidates.map(|(uid, record)| {
             let counted = self.counted(uid);
@@ -273,10 +317,11 @@ impl Allocator {
     }
 
     /// Whether the ephemeral storage that a pod requests fits. Pods are few.
-    fn check_ephemeral_storage(&self, requested: i64) -> Result<(), AdmissionError> {
+    fn check_ephemeral_storage(&self, uid: &str, requested: i64) -> Result<(), AdmissionError> {
         let Some(capacity) = self.ephemeral_storage.filter(|_| requested > 0) else { return Ok(()) };
         let used = self.pods.values().map(|record| record.info.ephemeral_storage);
-        let used = used.fold(0, i64::saturating_add);
+        let preempting = self.preempting.iter().filter(|(other, _)| *other != uid).map(|(_, bytes)| *bytes);
+        let used = used.chain(preempting).fold(0, i64::saturating_add);
         if requested <= capacity.saturating_sub(used) {
             return Ok(());
         }

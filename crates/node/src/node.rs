@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use parking_lot::Mutex;
+use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Runtime;
 use plumb_runtime::types::LinuxResources;
@@ -16,12 +17,14 @@ use tokio::sync::mpsc;
 
 use crate::Clock;
 use crate::allocation_manager::AllocationManager;
+use crate::allocator::PodInfo;
 use crate::cri_config::{SandboxDefaults, identity};
 use crate::env::EnvFacts;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::server::Pods;
+use crate::static_pods::StaticPods;
 use crate::status_patch::StatusLimiter;
 use crate::sysctls::Allowlist;
 use crate::volumes::Volumes;
@@ -55,6 +58,7 @@ pub(crate) struct Node {
     /// The machine's memory, which OOM scores are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,
+    pub(crate) static_pods: Option<StaticPods>,
     /// Whether the node shuts down, and admits no pod any more.
     pub(crate) shutting_down: AtomicBool,
     pub(crate) metrics: Arc<Metrics>,
@@ -80,6 +84,13 @@ impl Node {
 
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::Acquire)
+    }
+
+    /// The info of a pod of this node. A static pod is critical whatever its priority, as for the kubelet.
+    pub(crate) fn pod_info(&self, pod: &Pod) -> Result<PodInfo, BadQuantity> {
+        let info = PodInfo::of(pod)?;
+        let is_static = self.static_pods.as_ref().is_some_and(|static_pods| static_pods.has_manifest_of(pod));
+        Ok(PodInfo { critical: info.critical || is_static, ..info })
     }
 
     /// Where the logs of a pod are.

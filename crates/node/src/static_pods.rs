@@ -19,6 +19,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use tokio::sync::Notify;
 
@@ -45,6 +46,8 @@ const RETRY: Duration = Duration::from_secs(2);
 pub(crate) struct StaticPods {
     directory: PathBuf,
     pods_changed: Notify,
+    /// By file, as last read.
+    manifests: Mutex<BTreeMap<PathBuf, Manifest>>,
 }
 
 /// A mirror pod in the API.
@@ -105,7 +108,7 @@ fn decide<'a>(manifests: &'a [Manifest], pods: &'a BTreeMap<Key, Mirror>) -> Vec
 
 impl StaticPods {
     pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory, pods_changed: Notify::new() }
+        Self { directory, pods_changed: Notify::new(), manifests: Mutex::default() }
     }
 
     /// Has the pods compared with the manifests again.
@@ -115,12 +118,11 @@ impl StaticPods {
 
     /// Reconciles until the future is dropped. All pods of the node must have workers.
     pub(crate) async fn run(&self, node: &Node) {
-        let mut manifests = BTreeMap::new();
         loop {
             // Before the directory is read, so that no change is missed.
             let changes = Changes::of(self.watched());
-            self.read(node, &mut manifests);
-            let listed: Vec<Manifest> = manifests.values().cloned().collect();
+            self.read(&node.name);
+            let listed: Vec<Manifest> = self.manifests.lock().values().cloned().collect();
             let done = Box::pin(reconcile(node, &listed)).await;
             let changed = async {
                 match &changes {
@@ -137,6 +139,16 @@ impl StaticPods {
         }
     }
 
+    /// Whether a pod is the mirror pod of a manifest of this node, as last read. Its annotation alone does not show that.
+    pub(crate) fn has_manifest_of(&self, pod: &Pod) -> bool {
+        let Some(hash) = mirrored_hash(pod) else { return false };
+        let (namespace, name, _) = identity(pod);
+        let manifests = self.manifests.lock();
+        manifests.values().any(|manifest| {
+            (manifest.key.0.as_str(), manifest.key.1.as_str()) == (namespace, name) && manifest.hash == *hash
+        })
+    }
+
     /// The directory whose changes matter; the path may be that of one manifest.
     fn watched(&self) -> &Path {
         let parent = self.directory.parent().filter(|_| self.directory.is_file());
@@ -144,7 +156,7 @@ impl StaticPods {
     }
 
     /// Reads the directory. A file that cannot be read as a pod has its last manifest, since it may be half written.
-    fn read(&self, node: &Node, known: &mut BTreeMap<PathBuf, Manifest>) {
+    pub(crate) fn read(&self, node: &str) {
         let files = match manifest::files(&self.directory) {
             Ok(files) => files,
             Err(error) => {
@@ -152,9 +164,10 @@ impl StaticPods {
                 return;
             }
         };
+        let mut known = self.manifests.lock();
         known.retain(|file, _| files.contains(file));
         for file in files {
-            match manifest::read(&file, &node.name) {
+            match manifest::read(&file, node) {
                 Ok(manifest) => {
                     known.insert(file, manifest);
                 }
@@ -170,10 +183,9 @@ impl StaticPods {
 fn pods_of(node: &Node) -> BTreeMap<Key, Mirror> {
     let pods = node.workers.existing().into_iter().map(|pod: Arc<Pod>| {
         let (namespace, name, uid) = identity(&pod);
-        let annotations = pod.metadata.annotations.as_ref();
         let mirror = Mirror {
             uid: uid.to_owned(),
-            hash: annotations.and_then(|annotations| annotations.get(MIRROR)).cloned(),
+            hash: mirrored_hash(&pod).cloned(),
             is_deleted: pod.metadata.deletion_timestamp.is_some(),
         };
         ((namespace.to_owned(), name.to_owned()), mirror)
@@ -236,9 +248,14 @@ async fn delete(node: &Node, namespace: &str, name: &str, uid: &str) -> Result<(
     }
 }
 
-/// Whether a pod is the mirror pod of a manifest on its node.
+/// The hash of the manifest that a pod claims to mirror.
+fn mirrored_hash(pod: &Pod) -> Option<&String> {
+    pod.metadata.annotations.as_ref()?.get(MIRROR)
+}
+
+/// Whether a pod claims to be the mirror pod of a manifest on its node.
 pub(crate) fn is_mirror(pod: &Pod) -> bool {
-    pod.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR))
+    mirrored_hash(pod).is_some()
 }
 
 /// Whether a path is one that static pods can be read from.
@@ -248,7 +265,36 @@ pub fn check_directory(path: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn only_the_mirror_pod_of_a_manifest_that_was_read_is_a_static_pod() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "namespace": "system" },
+            "spec": { "containers": [{ "name": "c", "image": "web" }] },
+        });
+        std::fs::write(directory.path().join("web.yaml"), file.to_string()).unwrap();
+        let static_pods = StaticPods::new(directory.path().to_owned());
+        static_pods.read("n1");
+        let hash = static_pods.manifests.lock().values().next().unwrap().hash.clone();
+        let pod = |namespace: &str, name: &str, annotations: serde_json::Value| -> Pod {
+            let metadata = json!({ "namespace": namespace, "name": name, "annotations": annotations });
+            serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let table = [
+            (pod("system", "web-n1", json!({ MIRROR: hash })), true),
+            (pod("system", "web-n1", json!({ MIRROR: "other" })), false),
+            (pod("system", "web-n1", json!({ HASH: hash })), false),
+            (pod("system", "forged", json!({ MIRROR: hash })), false),
+            (pod("default", "web-n1", json!({ MIRROR: hash })), false),
+        ];
+        for (pod, expected) in table {
+            assert_eq!(static_pods.has_manifest_of(&pod), expected, "{:?}", pod.metadata);
+        }
+    }
 
     #[test]
     fn manifests_are_compared_with_the_pods_of_the_node() {

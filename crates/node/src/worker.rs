@@ -307,7 +307,7 @@ impl Worker {
     }
 
     fn update_pod(&mut self, pod: Arc<Pod>) {
-        match PodInfo::of(&pod) {
+        match self.node.pod_info(&pod) {
             Ok(info) => {
                 if info.desired != self.info.desired || info.generation != self.info.generation {
                     self.request.reopen();

@@ -14,7 +14,6 @@ use plumb_controller::{Backoff, ObjectRef};
 use plumb_runtime::types::{Sandbox, SandboxFilter};
 
 use super::{Agent, Start, read_node};
-use crate::allocator::PodInfo;
 use crate::journal::Entry;
 use crate::lifecycle::containers;
 use crate::pod_files;
@@ -124,7 +123,7 @@ impl Agent {
     async fn readmit(&self, pod: &Pod) -> Option<(String, Entry)> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         // A new worker reports an invalid spec.
-        let info = PodInfo::of(pod).ok()?;
+        let info = self.node.pod_info(pod).ok()?;
         let kept = self.journalled(pod);
         let entry = match kept {
             Some(entry) => entry.clone(),

@@ -3,6 +3,8 @@
 use plumb_node::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo};
 use plumb_node::cpus::CpuAllocator;
 use plumb_node::journal::Entry;
+use plumb_node::predicates::Predicate;
+use plumb_placement::HostPort;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
@@ -296,4 +298,63 @@ fn ephemeral_storage_counts_at_admission() {
     allocator.admit("c", with("c", 400), allocation(), None).unwrap();
     allocator.release("a");
     allocator.admit("b", with("b", 500), allocation(), None).unwrap();
+}
+
+#[test]
+fn a_pod_is_critical_by_its_priority_and_not_by_an_annotation_that_users_may_set() {
+    for (priority, expected) in [(0, false), (1_999_999_999, false), (2_000_000_000, true)] {
+        let pod = serde_json::json!({
+            "metadata": { "name": "a", "annotations": { "kubernetes.io/config.mirror": "0123" } },
+            "spec": { "priority": priority, "containers": [{ "name": "c" }] },
+        });
+        let info = PodInfo::of(&serde_json::from_value(pod).unwrap()).unwrap();
+        assert_eq!(info.critical, expected, "{priority}");
+    }
+}
+
+#[test]
+fn no_pod_is_preempted_for_a_critical_pod_that_is_not_admitted_without_it_either() {
+    let with_port = |info: PodInfo, port: i32| {
+        let spec = serde_json::json!({
+            "containers": [{ "name": "c", "ports": [{ "containerPort": port, "hostPort": port }] }],
+        });
+        PodInfo { host_ports: HostPort::read(&serde_json::from_value(spec).unwrap()), ..info }
+    };
+    let mut full = node(1000);
+    admit(&mut full, with_port(info("small", 100, 0), 80)).unwrap();
+    admit(&mut full, with_port(info("large", 900, 0), 443)).unwrap();
+    let critical = || PodInfo { critical: true, ..info("critical", 800, 0) };
+    let large = vec!["large".to_owned()];
+    let table = [
+        (critical(), None, Some(large.clone())),
+        (PodInfo { critical: false, ..critical() }, None, None),
+        (critical(), Some(Predicate::NodeAffinity), None),
+        (critical(), Some(Predicate::TaintToleration), None),
+        (with_port(critical(), 80), None, None),
+        (with_port(critical(), 443), None, Some(large)),
+    ];
+    for (info, failed, expected) in table {
+        let mut allocator = full.clone();
+        let allocation = Allocation::new(info.desired.clone(), 1);
+        let victims = allocator.begin_preemption("critical", &info, &allocation, failed);
+        assert_eq!(victims, expected, "{:?} {failed:?}", info.host_ports);
+        assert_eq!(allocator.counted("critical").cpu, if expected.is_some() { 800 } else { 0 });
+    }
+}
+
+#[test]
+fn a_critical_pod_that_waits_counts_as_a_pod() {
+    let mut allocator = node(1000);
+    for name in ["a", "b", "c"] {
+        admit(&mut allocator, info(name, 100, 0)).unwrap();
+    }
+    let critical = PodInfo { critical: true, ..info("critical", 100, 0) };
+    let allocation = Allocation::new(cpu(100), 1);
+    let victims = allocator.begin_preemption("critical", &critical, &allocation, None).unwrap();
+    assert_eq!(victims, ["a"]);
+    allocator.release("a");
+    assert_eq!(admit(&mut allocator, info("other", 100, 0)).unwrap_err().reason(), "OutOfpods");
+    admit(&mut allocator, critical).unwrap();
+    assert!(!allocator.end_preemption("critical"), "it was admitted");
+    assert_eq!(allocator.counted("critical").cpu, 100);
 }
