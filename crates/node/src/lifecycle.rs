@@ -19,6 +19,7 @@ pub use crash_loop::CrashLoopBackoff;
 pub use observed::{Health, ObservedContainer, ObservedPod, ObservedSandbox, Startup, State};
 pub use phase::{Phase, phase};
 pub use restart::restarts_after;
+pub use restart_all::is_restarted_by_other;
 
 use std::collections::BTreeSet;
 

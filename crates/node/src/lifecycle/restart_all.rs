@@ -26,6 +26,19 @@ pub(super) fn outstanding(spec: &PodSpec, observed: &ObservedPod) -> Vec<usize> 
         .collect()
 }
 
+/// Whether the next start of a container is only because another one has exited that requires all to be restarted: its own
+/// exit is no crash.
+pub fn is_restarted_by_other(spec: &PodSpec, observed: &ObservedPod, position: usize) -> bool {
+    outstanding(spec, observed).contains(&position) && !is_cause(spec, observed, position)
+}
+
+/// Whether the exit of a container requires all to be restarted.
+fn is_cause(spec: &PodSpec, observed: &ObservedPod, position: usize) -> bool {
+    let exited = observed.containers.get(position).and_then(Option::as_ref);
+    let code = exited.and_then(ObservedContainer::exit_code);
+    containers(spec).nth(position).zip(code).is_some_and(|(own, code)| restarts_all_after(own, code))
+}
+
 /// When the last container exited that requires all to be restarted.
 fn last_exit(spec: &PodSpec, observed: &ObservedPod) -> Option<Timestamp> {
     let runs = observed.containers.iter().zip(&observed.previous);
@@ -57,11 +70,7 @@ pub(super) fn decide(view: View<'_>, outstanding: &[usize], decision: &mut Decis
         return;
     }
     // The container that caused it may exit again and again: all wait for its backoff.
-    let is_cause = |position: &usize| {
-        let code = view.observed(*position).and_then(ObservedContainer::exit_code);
-        view.container(*position).zip(code).is_some_and(|(own, code)| restarts_all_after(own, code))
-    };
-    let causes = outstanding.iter().filter(|position| is_cause(position));
+    let causes = outstanding.iter().filter(|position| is_cause(view.spec, view.observed, **position));
     let waits = causes.filter_map(|position| view.not_before.get(*position).copied().flatten());
     if let Some(at) = waits.max().filter(|at| *at > view.now) {
         decision.wake_at(at);

@@ -17,7 +17,7 @@ use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
 use crate::cri_config;
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
-use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers};
+use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers, is_restarted_by_other};
 use crate::node::Node;
 use crate::observe::{MADE_WITH, Outdated};
 use crate::readback;
@@ -321,9 +321,10 @@ impl Worker {
         self.run_post_start_hook(position, id);
         let is_restarting = self.entry.restarting.contains(&name);
         let ran = self.observation.observed.containers.get(position).and_then(Option::as_ref).and_then(ran);
+        let has_crashed = attempt > 0 && !is_restarting && !self.is_restarted_by_other(position);
         let key = self.backoff_key(position);
         if let Some(start_backoff) = self.start_backoffs.get_mut(position) {
-            start_backoff.started(key, ran.filter(|_| attempt > 0 && !is_restarting));
+            start_backoff.started(key, ran.filter(|_| has_crashed));
         }
         if is_restarting {
             let noted = self
@@ -336,6 +337,12 @@ impl Worker {
         }
         self.clear_stale().await;
         Ok(())
+    }
+
+    /// Whether a container is started again only because of the exit of another one.
+    fn is_restarted_by_other(&self, position: usize) -> bool {
+        let spec = self.pod.spec.as_ref();
+        spec.is_some_and(|spec| is_restarted_by_other(spec, &self.observation.observed, position))
     }
 
     /// Runs the post-start hook of a container, in a task of its own. The container is [`State::Starting`] until the hook has

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler, Pod, SleepAction};
 use plumb_node::lifecycle::{
     Action, Decision, Health, ObservedContainer, ObservedPod, ObservedSandbox, Phase, Startup, State,
-    StopReason, View, decide, phase,
+    StopReason, View, decide, is_restarted_by_other, phase,
 };
 use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
@@ -366,6 +366,11 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
     assert_eq!(scene.decide(), expected, "all wait for the backoff of the container that caused it");
     scene.now = second(20);
     assert_eq!(scene.actions(), [start(0, 1)], "init containers run again");
+    let innocent = |scene: &Scene| -> Vec<usize> {
+        let spec = scene.pod.spec.as_ref().unwrap();
+        (0..4).filter(|position| is_restarted_by_other(spec, &scene.observed, *position)).collect()
+    };
+    assert_eq!(innocent(&scene), [0, 1, 3], "only the container that caused it has crashed");
     let restart = |scene: &mut Scene, position: usize| {
         scene.observed.previous[position] = scene.observed.containers[position].clone();
         scene.observed.containers[position].as_mut().unwrap().attempt += 1;
@@ -380,9 +385,11 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
     assert_eq!(scene.actions(), [start(2, 1), start(3, 1)]);
     restart(&mut scene, 2);
     assert_eq!(scene.actions(), [start(3, 1)]);
+    assert_eq!(innocent(&scene), [3]);
     restart(&mut scene, 3);
     assert_eq!((scene.decide(), scene.phase()), (Decision::default(), Phase::Running));
     // Another exit code is decided by the restart policy.
     scene.exit(2, 1);
     assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running));
+    assert_eq!(innocent(&scene), [0; 0], "it has crashed by itself");
 }
