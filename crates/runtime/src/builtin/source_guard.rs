@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 
+use nix::errno::Errno;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -81,6 +82,8 @@ struct Rules {
     applied: bool,
     /// Whether the kernel does not have what the rules need.
     unsupported: bool,
+    /// Whether the last attempt failed, and that was reported.
+    failed: bool,
 }
 
 impl SourceGuard {
@@ -99,11 +102,12 @@ impl SourceGuard {
         if !rules.pods.is_empty()
             && let Err(error) = self.replace(&mut rules)
         {
-            rules.give_up(&error);
+            rules.note_failure(&error);
         }
     }
 
-    /// Binds a pod to its addresses. A kernel without the family `bridge` is only warned about.
+    /// Binds a pod to its addresses. A kernel without the family `bridge` is only warned about; after another error the rules
+    /// of all pods are made at the next opportunity.
     pub(super) fn add(&self, veth: &str, pod: PodAddresses) -> Result<()> {
         let mut rules = self.rules.lock();
         let before = rules.pods.insert(veth.to_owned(), pod);
@@ -123,10 +127,11 @@ impl SourceGuard {
         match self.replace(&mut rules) {
             Err(error) if was_applied => {
                 rules.pods.remove(veth);
+                rules.failed = true;
                 Err(Error::io(format!("binding the interface {veth} to the addresses of its pod"), &error))
             }
             Err(error) => {
-                rules.give_up(&error);
+                rules.note_failure(&error);
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -144,13 +149,20 @@ impl SourceGuard {
         batch.delete_keys(&ADDRESSES, &[key(veth, pod)]);
         batch.delete_keys(&INTERFACES, &[interface(veth)]);
         if let Err(error) = batch.commit().or_else(|_| self.replace(&mut rules)) {
+            rules.failed = true;
             tracing::warn!(%error, interface = veth, "the rules of a pod that has ended could not be removed");
         }
     }
 
-    /// Makes the rules anew if another program has removed them.
+    /// Makes the rules anew if another program has removed them, or if they could not be made before.
     pub(super) fn repair(&self) {
         let mut rules = self.rules.lock();
+        if rules.is_retry_due() {
+            if let Err(error) = self.replace(&mut rules) {
+                rules.note_failure(&error);
+            }
+            return;
+        }
         if !rules.applied || has_table_of(Family::Bridge, &self.table).unwrap_or(true) {
             return;
         }
@@ -158,10 +170,13 @@ impl SourceGuard {
             Ok(()) => tracing::warn!(
                 "another program had removed the rules that keep pods from sending with foreign addresses; they are made anew"
             ),
-            Err(error) => tracing::warn!(
-                %error,
-                "another program has removed the rules that keep pods from sending with foreign addresses"
-            ),
+            Err(error) => {
+                rules.failed = true;
+                tracing::warn!(
+                    %error,
+                    "another program has removed the rules that keep pods from sending with foreign addresses"
+                );
+            }
         }
     }
 
@@ -175,7 +190,7 @@ impl SourceGuard {
             Err(error) if rules.applied => return Err(error),
             _ => {}
         }
-        rules.applied = false;
+        (rules.applied, rules.failed) = (false, false);
         Ok(())
     }
 
@@ -210,21 +225,39 @@ impl SourceGuard {
         rules.applied = false;
         batch.commit()?;
         rules.applied = true;
+        if std::mem::take(&mut rules.failed) {
+            tracing::info!("the rules that keep pods from sending with foreign addresses are made now");
+        }
         Ok(())
     }
 }
 
 impl Rules {
-    /// Warns, once, that pods are not bound to their addresses.
-    fn give_up(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.unsupported, true) {
+    /// Warns, once, that pods are not bound to their addresses. Only a kernel without what the rules need is not tried again:
+    /// other errors, such as `ENOBUFS` or `EBUSY`, pass.
+    fn note_failure(&mut self, error: &io::Error) {
+        self.unsupported |= is_unsupported(error);
+        if !std::mem::replace(&mut self.failed, true) {
+            let will_retry = !self.unsupported;
             tracing::warn!(
                 %error,
+                will_retry,
                 "pods with the capability NET_RAW can send with the addresses of other pods: the kernel does not take \
                  nftables rules of the family bridge"
             );
         }
     }
+
+    /// Whether there are pods whose rules could not be made, and may be now.
+    fn is_retry_due(&self) -> bool {
+        self.failed && !self.applied && !self.unsupported && !self.pods.is_empty()
+    }
+}
+
+/// Whether the kernel lacks nftables, its family `bridge`, or an expression of the rules.
+fn is_unsupported(error: &io::Error) -> bool {
+    let lacking = [Errno::EOPNOTSUPP, Errno::EAFNOSUPPORT, Errno::ENOENT, Errno::EPROTONOSUPPORT];
+    error.raw_os_error().is_some_and(|number| lacking.contains(&Errno::from_raw(number)))
 }
 
 const DROP: Expression = Expression::Verdict(Verdict::Drop);
@@ -273,6 +306,30 @@ fn accept_own() -> [Vec<Expression>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_kernel_without_what_the_rules_need_is_not_tried_again() {
+        let table = [
+            (Errno::EOPNOTSUPP, false),
+            (Errno::EAFNOSUPPORT, false),
+            (Errno::ENOENT, false),
+            (Errno::EPROTONOSUPPORT, false),
+            (Errno::ENOBUFS, true),
+            (Errno::EBUSY, true),
+            (Errno::EINTR, true),
+            (Errno::ENOMEM, true),
+        ];
+        for (errno, is_retried) in table {
+            let address = Ipv4Addr::new(10, 64, 0, 2);
+            let pod = PodAddresses { hardware: hardware_address(address), address };
+            let mut rules = Rules { pods: [("v0".to_owned(), pod)].into(), ..Rules::default() };
+            rules.note_failure(&io::Error::from_raw_os_error(errno as i32));
+            assert_eq!((rules.is_retry_due(), rules.unsupported), (is_retried, !is_retried), "{errno}");
+            rules.applied = true;
+            assert!(!rules.is_retry_due(), "{errno}");
+        }
+        assert!(!is_unsupported(&io::Error::other("a netlink answer that cannot be read")));
+    }
 
     #[test]
     fn a_key_has_the_length_of_the_set() {
