@@ -51,10 +51,12 @@ impl Verdict {
             // The name is taken, which is checked last.
             (kube::Error::Api(status), _) if status.is_already_exists() => Ok((Self::Admitted, true)),
             (kube::Error::Api(status), Refusal::Refused(_, message)) => {
-                let is_quota = Denial::of(status) == Some(Denial::Quota);
+                let denial = Denial::of(status);
+                let is_quota = denial == Some(Denial::Quota);
                 let verdict = if is_quota { Self::OverQuota(message) } else { Self::Refused(message) };
-                // What is invalid stays so.
-                Ok((verdict, matches!(status.code, 400 | 422)))
+                // What the API server itself finds invalid stays so. A webhook, which denies with 400 if it gives no code, or
+                // a ValidatingAdmissionPolicy, which denies with 422, may be changed.
+                Ok((verdict, denial.is_none() && matches!(status.code, 400 | 422)))
             }
             _ => Err(error),
         }
@@ -123,5 +125,35 @@ impl DryRuns {
     /// Forgets a set that is gone.
     pub(super) fn forget(&self, key: &ObjectRef) {
         self.0.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_api_server_itself_finds_invalid_stays_refused() {
+        let webhook = "admission webhook \"images.example.com\" denied the request: unknown registry";
+        let policy = "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'images' denied request: \
+                      unknown registry";
+        let table = [
+            (422, "Pod \"web\" is invalid: spec.containers[0].image: Required value", true),
+            (400, "Pod in version \"v1\" cannot be handled as a Pod", true),
+            (400, webhook, false),
+            (403, webhook, false),
+            (422, policy, false),
+            (403, "pods \"web\" is forbidden: maximum cpu usage per Container is 1, but limit is 2", false),
+        ];
+        for (code, message, stays) in table {
+            let status = Status { code, ..Status::failure(message, "") };
+            let read = Verdict::read(Err(kube::Error::Api(Box::new(status))));
+            assert_eq!(read.unwrap(), (Verdict::Refused(message.to_owned()), stays), "{code} {message}");
+        }
+        let status =
+            Status { code: 503, ..Status::failure("apiserver is shutting down", "ServiceUnavailable") };
+        assert!(Verdict::read(Err(kube::Error::Api(Box::new(status)))).is_err());
     }
 }
