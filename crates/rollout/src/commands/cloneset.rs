@@ -53,10 +53,14 @@ pub async fn cloneset_command(
     }
 }
 
-/// Whether pods of a set may still have to follow its template.
+/// Whether pods of a set may still have to follow its template, or it is paused. After the undo of a canary both revisions are
+/// the same while its pods still have to be resized back.
 fn is_rolling(set: &CloneSet) -> bool {
     let status = set.status.clone().unwrap_or_default();
-    status.current_revision != status.update_revision || status.observed_generation != set.metadata.generation
+    status.current_revision != status.update_revision
+        || status.observed_generation != set.metadata.generation
+        || status.updated_replicas < status.replicas
+        || set.settings().paused
 }
 
 /// The operations that set `paused` in the form that the strategy of a set has.
@@ -121,4 +125,39 @@ fn undo(set: &CloneSet, revisions: &[ControllerRevision]) -> Result<Vec<Value>, 
     let template = target.and_then(revision::template).ok_or(CommandError::NothingToUndo)?;
     let value = plumb_client::encode_template(&template);
     Ok(vec![json!({ "op": "replace", "path": "/spec/template", "value": value })])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_resumed_while_it_is_paused_or_pods_follow_its_template() {
+        // Whether it is paused, its current revision, how many of its pods are updated; what a resume does.
+        let unpause = json!({ "op": "add", "path": "/spec/updateStrategy/paused", "value": false });
+        let table = [
+            (false, "web-2", 3, None),
+            (false, "web-1", 1, Some(vec![])),
+            (false, "web-2", 2, Some(vec![])),
+            (true, "web-2", 3, Some(vec![unpause.clone()])),
+            (true, "web-2", 2, Some(vec![unpause])),
+        ];
+        for (paused, current, updated, expected) in table {
+            let set: CloneSet = serde_json::from_value(json!({
+                "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+                "metadata": { "name": "web", "namespace": "default", "generation": 3 },
+                "spec": {
+                    "replicas": 3, "selector": { "matchLabels": { "app": "web" } }, "template": {},
+                    "updateStrategy": { "paused": paused },
+                },
+                "status": {
+                    "observedGeneration": 3, "replicas": 3, "updatedReplicas": updated,
+                    "currentRevision": current, "updateRevision": "web-2",
+                },
+            }))
+            .unwrap();
+            assert_eq!(resume(&set).ok(), expected, "{paused} {current} {updated}");
+            assert_eq!(pause(&set).is_ok(), expected.is_some());
+        }
+    }
 }
