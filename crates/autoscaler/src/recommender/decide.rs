@@ -131,7 +131,11 @@ fn status(
         deprecated: (spec.update_mode() == UpdateMode::Auto).then_some(AUTO_IS_DEPRECATED),
         unsupported: Some(&*unsupported).filter(|text| !text.is_empty()),
         // Those that another process has counted are in the checkpoints, or pods show them still.
-        kills_counted_until: knowledge.kills_counted_until.max(current.kills_counted_until()),
+        // The clock of a node may be ahead: up to a time to come no kill can be counted.
+        kills_counted_until: knowledge
+            .kills_counted_until
+            .max(current.kills_counted_until())
+            .map(|until| until.min(now)),
     };
     // Changes of our conditions by another writer do not change since when they hold.
     let ours = ours(written.map_or(current, |written| &written.status));

@@ -376,6 +376,10 @@ impl State {
         let mut updates = Vec::new();
         self.waiting = false;
         for key in std::mem::take(&mut self.due) {
+            if let Some(tracked) = self.vpas.get_mut(&key) {
+                // Once, so that a kill by a clock that is ahead does not make each status another one.
+                tracked.kills_counted_until = tracked.kills_counted_until.map(|until| until.min(now));
+            }
             let Some(tracked) = self.vpas.get(&key) else { continue };
             self.observe(&key, tracked, now);
             match self.decide(&key, tracked, now) {

@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
-use plumb_autoscaler::api::{ConditionStatus, ConditionType, VerticalPodAutoscalerCondition};
+use plumb_autoscaler::api::{
+    ConditionStatus, ConditionType, VerticalPodAutoscalerCondition, kills_counted_message,
+};
 use plumb_autoscaler::recommender::conditions::{Facts, conditions};
 
 fn time(text: &str) -> Timestamp {
@@ -57,7 +59,10 @@ fn all_conditions_are_set() {
             "FetchingHistory=True FetchingHistory: Usage history is being loaded",
             "LowConfidence=True ShortHistory: Less history than the confidence interval for: app, sidecar",
             "NoPodsMatched=True NoPodsMatched: No pods match this VPA object",
-            "OOMKillsCounted=True OOMKillsCounted: The recommendation includes OOM kills until 1970-01-01T00:00:00Z",
+            &format!(
+                "OOMKillsCounted=True OOMKillsCounted: {}",
+                kills_counted_message(Timestamp::UNIX_EPOCH)
+            ),
             "RecommendationProvided=True",
         ]
     );

@@ -1,7 +1,9 @@
 //! Whether a status is to be written, and what it says.
 
 use jiff::Timestamp;
-use plumb_autoscaler::api::{ConditionType, VerticalPodAutoscaler, VerticalPodAutoscalerStatus};
+use plumb_autoscaler::api::{
+    ConditionType, VerticalPodAutoscaler, VerticalPodAutoscalerStatus, kills_counted_message,
+};
 use plumb_autoscaler::recommender::decide::{Decision, Knowledge, Written, decide};
 use plumb_autoscaler::recommender::{ContainerRecommendation, Resources};
 use plumb_harness::object;
@@ -98,6 +100,35 @@ fn while_history_is_not_read_the_recommendation_stays_as_it_is() {
     let (fetching, _) = written_status(decide(&fetching, None, now()));
     assert_eq!(fetching.recommendation, status.recommendation);
     assert!(fetching.condition(&ConditionType::FetchingHistory).is_some());
+}
+
+#[test]
+fn kills_are_counted_up_to_now_at_most() {
+    let (before, later) = ("2025-12-31T23:00:00Z", "2030-01-01T00:00:00Z");
+    let today = "2026-01-01T00:00:00Z";
+    // The latest kill that this process has counted, up to when the status says, and what is written.
+    let table = [
+        (None, None, None),
+        (Some(before), None, Some(before)),
+        (None, Some(before), Some(before)),
+        (Some(today), Some(before), Some(today)),
+        (Some(later), Some(before), Some(today)),
+        (Some(before), Some(later), Some(today)),
+    ];
+    let time = |text: &str| -> Timestamp { text.parse().unwrap() };
+    for (counted, said, expected) in table {
+        let (mut object, known) = (vpa(1), recommendation(100));
+        let conditions: Vec<_> = said
+            .map(|said| {
+                json!({ "type": "OOMKillsCounted", "status": "True", "message": kills_counted_message(time(said)) })
+            })
+            .into_iter()
+            .collect();
+        object.status = Some(serde_json::from_value(json!({ "conditions": conditions })).unwrap());
+        let knowledge = Knowledge { kills_counted_until: counted.map(time), ..knowledge(&object, &known) };
+        let (status, _) = written_status(decide(&knowledge, None, now()));
+        assert_eq!(status.kills_counted_until(), expected.map(time), "{counted:?}, {said:?}");
+    }
 }
 
 #[test]
