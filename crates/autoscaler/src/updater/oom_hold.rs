@@ -77,16 +77,26 @@ fn uncounted_kills(
         let wanted = recommendation?.get(&container.name)?;
         let until = within(container.oom_kill?.killed, COUNTED_WITHIN, now)?;
         let is_counted = counted_until >= Some(container.oom_kill?.killed)
-            || is_raised(pod, container, wanted)
+            || is_raised(pod, container, wanted, counted_until.is_some())
             || wanted.target.memory.is_none();
         (!is_counted).then_some((container.name.as_str(), until))
     })
 }
 
 /// Whether a recommendation has at least as much memory as a recommender with the default settings gives a container with
-/// these requests after a kill, so that it has counted one.
-fn is_raised(pod: &PodState, container: &ContainerState, wanted: &ContainerRecommendation) -> bool {
+/// these requests after a kill, so that it has counted one. If the recommender does not report which kills it has counted, any
+/// increase is taken for that: under a `maxAllowed` a recommendation may never rise by as much, and a container that is killed
+/// more often than every two minutes would not get more memory.
+fn is_raised(
+    pod: &PodState,
+    container: &ContainerState,
+    wanted: &ContainerRecommendation,
+    is_reported: bool,
+) -> bool {
     let Some(request) = container.current(&pod.stage).requests.memory else { return true };
+    if !is_reported {
+        return wanted.target.memory.is_some_and(|target| target > request);
+    }
     let bumped = request.saturating_add(MIN_BUMP_UP_BYTES).max(request.saturating_add(request / 5));
     wanted.target.memory.is_some_and(|target| target >= bumped)
 }

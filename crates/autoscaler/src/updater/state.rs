@@ -223,7 +223,7 @@ impl PodState {
     }
 
     /// Whether the pod did not get as much CPU as is recommended when a start-up boost ended, so that it is not evicted for
-    /// the recommendation: the new pod would be boosted, and unboosted with the same result (AEP-7862 excludes that loop).
+    /// that CPU: the new pod would be boosted, and unboosted with the same result (AEP-7862 excludes that loop).
     pub fn has_failed_unboost(&self, recommended: &Requests, allocatable: Declared) -> bool {
         self.record.unboost.as_ref().is_some_and(|failed| {
             let is_applied = self.stage == Stage::Applied && failed.is_applied(&self.desired_requests());
@@ -307,13 +307,15 @@ fn observed_containers(text: &str) -> Option<Vec<String>> {
 fn oom_kill(status: &ContainerStatus) -> Option<OomKill> {
     let states = [&status.last_state, &status.state];
     let terminated = states.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
-    let mut killed = terminated.filter(|terminated| terminated.reason.as_deref() == Some("OOMKilled"));
-    killed.find_map(|terminated| {
+    let killed = terminated.filter(|terminated| terminated.reason.as_deref() == Some("OOMKilled"));
+    let kills = killed.filter_map(|terminated| {
         Some(OomKill {
             started: terminated.started_at.as_ref()?.0,
             killed: terminated.finished_at.as_ref()?.0,
         })
-    })
+    });
+    // A container that waits for its next start has the latest kill in `state`, and the one before in `lastState`.
+    kills.max_by_key(|kill| kill.killed)
 }
 
 /// The recommendation for the containers of a pod, after the VPA's policy and the limit ranges.

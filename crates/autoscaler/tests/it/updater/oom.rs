@@ -12,7 +12,7 @@ use plumb_resize::rules::Rules;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::make::{amounts, at, now, pod, subject};
+use super::make::{amounts, at, now, pod, state, subject};
 use super::world::{Answer, MOMENT, World, dialects, options};
 
 fn killed(mut pod: Value, finished: &str) -> Value {
@@ -40,12 +40,14 @@ fn a_recommendation_from_before_a_kill_waits_and_less_memory_is_held_back() {
         (a_minute_ago, Some("2026-01-01T23:58:59Z"), "2/600Mi", a_minute, a_day, "2000/1024Mi"),
         (a_minute_ago, None, "2/1024Mi", a_minute, None, "2000/1024Mi"),
         // A little more is no sign that the kill is counted.
-        (a_minute_ago, None, "2/1100Mi", a_minute, None, "2000/1100Mi"),
+        (a_minute_ago, Some("2026-01-01T23:58:59Z"), "2/1100Mi", a_minute, None, "2000/1100Mi"),
         // Counted.
         (a_minute_ago, Some(a_minute_ago), "2/600Mi", None, a_day, "2000/1024Mi"),
         (a_minute_ago, Some(a_minute_ago), "2/1100Mi", None, None, "2000/1100Mi"),
-        // By another recommender, which does not report it.
+        (a_minute_ago, Some("2026-01-01T23:58:59Z"), "2/1300Mi", None, None, "2000/1300Mi"),
+        // By another recommender, which does not report it: any increase is one, as under a maxAllowed.
         (a_minute_ago, None, "2/1300Mi", None, None, "2000/1300Mi"),
+        (a_minute_ago, None, "2/1025Mi", None, None, "2000/1025Mi"),
         // It is not waited for any longer.
         ("2026-01-01T23:58:00Z", None, "2/600Mi", None, Some(at("2026-01-02T23:58:00Z")), "2000/1024Mi"),
         ("2026-01-01T23:58:00Z", None, "2/1100Mi", None, None, "2000/1100Mi"),
@@ -111,6 +113,29 @@ fn a_limit_is_held_back_like_a_request_and_a_resize_that_is_not_applied_does_not
     let mut subjects = [subject(&infeasible, "1/2Gi")];
     hold(&mut subjects, None, now());
     assert_eq!((target(&subjects[0]), subjects[0].oom_hold), ("1000/2048Mi".to_owned(), None));
+}
+
+#[test]
+fn the_latest_kill_counts_whether_the_container_waits_or_runs_again() {
+    let (earlier, later) = ("2026-01-01T23:50:00Z", "2026-01-01T23:55:00Z");
+    let kill = |finished: &str| json!({ "terminated": { "reason": "OOMKilled", "exitCode": 137, "startedAt": finished, "finishedAt": finished } });
+    let failed = json!({ "terminated": { "reason": "Error", "exitCode": 1, "startedAt": later, "finishedAt": later } });
+    // The container's `lastState`, its `state`, and the kill.
+    let table = [
+        (kill(earlier), kill(later), Some(later)),
+        (kill(later), kill(earlier), Some(later)),
+        (kill(earlier), json!({ "running": { "startedAt": later } }), Some(earlier)),
+        (kill(earlier), failed.clone(), Some(earlier)),
+        (failed, kill(later), Some(later)),
+        (json!({}), json!({ "running": { "startedAt": later } }), None),
+    ];
+    for (last, present, expected) in table {
+        let mut pod = pod("web", "1/1Gi");
+        pod["status"]["containerStatuses"][0]["lastState"] = last;
+        pod["status"]["containerStatuses"][0]["state"] = present;
+        let found = state(&pod).containers[0].oom_kill.map(|kill| kill.killed);
+        assert_eq!(found, expected.map(at), "{pod}");
+    }
 }
 
 proptest! {
@@ -241,7 +266,7 @@ async fn a_pod_with_an_uncounted_kill_waits_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recommender_that_does_not_report_kills_is_waited_for_two_minutes() {
+async fn a_recommender_that_does_not_count_a_kill_is_waited_for_two_minutes() {
     let world = three_pods(Rules::v1_36(), "InPlace").await;
     count_kills(&world, Timestamp::UNIX_EPOCH, "2/1100Mi").await;
     kill(&world, "web-0").await;
