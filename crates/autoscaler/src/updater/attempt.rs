@@ -12,7 +12,7 @@
 //!   cleared: the resize was accepted; any recommended value is lower; the node's allocatable grew;
 //!            for a rejected one, any other recommendation or generation
 //!
-//!   unboost refused, Infeasible or Deferred ──▶ its CPU ──▶ unboost: not evicted for as much CPU (AEP-7862)
+//!   unboost refused, Infeasible or Deferred ──▶ its CPU ──▶ unboost: not evicted for as much CPU alone (AEP-7862)
 //!
 //!   void: less CPU is recommended; the node's allocatable CPU grew; the containers have that CPU
 //! ```

@@ -89,8 +89,9 @@ impl Group {
     }
 
     /// Whether a pod may be resized where that costs budget: a container of it restarts, or resizes are counted like evictions.
-    pub fn allows_resize(&self, pod: &PodState) -> bool {
-        !self.below_min_replicas && self.is_disruptable() && self.leaves_a_ready_pod(pod)
+    /// A pod of which no container `restarts` stays ready.
+    pub fn allows_resize(&self, pod: &PodState, restarts: bool) -> bool {
+        !self.below_min_replicas && self.is_disruptable() && (!restarts || self.leaves_a_ready_pod(pod))
     }
 
     /// Whether a pod may be evicted. A pod that does not run, or is disrupted already, needs no budget.
@@ -107,10 +108,10 @@ impl Group {
         may_all_be_missing || !serves(pod) || self.ready > 1
     }
 
-    /// A pod of the group is resized where that costs budget.
-    pub fn resize(&mut self, pod: &PodState) {
+    /// A pod of the group is resized where that costs budget, and whether a container restarts for it.
+    pub fn resize(&mut self, pod: &PodState, restarts: bool) {
         self.disrupted += 1;
-        self.ready -= i64::from(serves(pod));
+        self.ready -= i64::from(restarts && serves(pod));
     }
 
     /// A pod of the group is evicted.

@@ -18,7 +18,7 @@ use super::in_place::{
 use super::mode::{Actuation, Modes, NoActuation};
 use super::obstacle::Obstacle;
 use super::oom_hold::OomHold;
-use super::priority::{self, Priority, Verdict, verdict};
+use super::priority::{self, Priority, Verdict, is_memory_due, verdict};
 use super::state::{Owner, PodState, Recommendation};
 use crate::api::{EvictionRequirement, VerticalPodAutoscaler};
 
@@ -258,7 +258,7 @@ pub fn plan(
                     decision
                 })?;
                 if let InPlace::Resize { costs_budget: true } = decision {
-                    spend(&mut groups, subject, |group| group.resize(&subject.pod));
+                    spend(&mut groups, subject, |group| group.resize(&subject.pod, restarts(subject)));
                 }
                 Some(Decided { position: *position, decision })
             };
@@ -284,7 +284,7 @@ pub fn plan(
                 })?;
                 match &decision {
                     Recreating::InPlace(InPlace::Resize { costs_budget: true }) => {
-                        spend(&mut groups, subject, |group| group.resize(&subject.pod));
+                        spend(&mut groups, subject, |group| group.resize(&subject.pod, restarts(subject)));
                     }
                     Recreating::Evict(_) => spend(&mut groups, subject, |group| group.evict(&subject.pod)),
                     Recreating::InPlace(_) => {}
@@ -309,6 +309,13 @@ fn decide_recreating(
     let obstacle = asks.then(|| (surroundings.obstacle)(pod, recommendation)).flatten();
     let eviction = EvictionQuestion {
         obstacle: obstacle.as_ref(),
+        memory_is_due: is_memory_due(
+            pod,
+            recommendation,
+            &settings.priority,
+            policy.evict_after_oom,
+            question.now,
+        ),
         requirements: &policy.requirements,
         timeouts: settings.timeouts,
         admission_is_alive: surroundings.admission_is_alive,

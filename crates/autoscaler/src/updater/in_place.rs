@@ -69,6 +69,8 @@ pub struct Question<'a> {
 pub struct EvictionQuestion<'a> {
     /// Why the pod cannot be resized, if that is known before it is tried.
     pub obstacle: Option<&'a Obstacle>,
+    /// Whether memory alone is a reason to update the pod.
+    pub memory_is_due: bool,
     /// The VPA's `evictionRequirements`.
     pub requirements: &'a [EvictionRequirement],
     /// How long resizes may take.
@@ -208,7 +210,8 @@ pub enum Wait {
     EvictionRequirements,
     /// The admission controller, without which the new pod would not get the recommendation.
     AdmissionController,
-    /// A recommendation with less CPU, or a larger node: the pod did not get this much CPU when a start-up boost ended.
+    /// A recommendation with less CPU or with other memory, or a larger node: the resize to this much CPU at the end of the
+    /// start-up boost failed.
     UnboostFailed,
     /// The recommender, which has not counted an OOM kill of the pod yet.
     UncountedKill {
@@ -287,7 +290,8 @@ impl fmt::Display for Wait {
                 "the admission controller is not alive, so a new pod would not get the recommendation",
             ),
             Self::UnboostFailed => f.write_str(
-                "the pod did not get this much CPU at the end of its start-up boost, and is not evicted for it",
+                "the resize at the end of the startup boost failed; \
+                 the pod is not evicted for the same CPU recommendation",
             ),
             Self::UncountedKill { .. } => {
                 f.write_str("a container was OOM-killed, which the recommendation does not include yet")
@@ -502,10 +506,11 @@ fn attempt(question: &Question<'_>, group: &Group) -> InPlace {
     if let Some(wait) = wait_for_backoff(question) {
         return InPlace::Wait(wait);
     }
-    if skip_budget && !pod.restarts_for(recommendation) {
+    let restarts = pod.restarts_for(recommendation);
+    if skip_budget && !restarts {
         return InPlace::Resize { costs_budget: false };
     }
-    if group.allows_resize(pod) {
+    if group.allows_resize(pod, restarts) {
         return InPlace::Resize { costs_budget: true };
     }
     InPlace::Wait(if group.below_min_replicas { Wait::MinReplicas } else { Wait::Budget })
@@ -526,7 +531,10 @@ fn evict(
     if let Some(obstacle) = eviction.obstacle.filter(|obstacle| !obstacle.allows_eviction()) {
         return wait(Wait::Obstacle(obstacle.clone()));
     }
-    if question.pod.has_failed_unboost(&question.recommendation.targets(), question.allocatable) {
+    // A new pod gets the memory, whatever becomes of its boost: only CPU would be recommended again and again.
+    if !eviction.memory_is_due
+        && question.pod.has_failed_unboost(&question.recommendation.targets(), question.allocatable)
+    {
         return wait(Wait::UnboostFailed);
     }
     if let Some(until) = question.oom_hold.and_then(|hold| hold.decrease_until) {

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 use plumb_resize::status::Stage;
 
-use super::state::{ContainerState, PodState, Recommendation};
+use super::state::{ContainerRecommendation, ContainerState, OomKill, PodState, Recommendation};
 
 /// The settings of priorities.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,8 +139,7 @@ fn priority(pod: &PodState, recommendation: &Recommendation, requests: Requests)
             };
             requested[resource] += milli(resource, request);
             scale_up |= target > request;
-            outside_range |= wanted.lower[resource].is_some_and(|lower| request < lower)
-                || wanted.upper[resource].is_some_and(|upper| request > upper);
+            outside_range |= is_outside_range(wanted, resource, request);
         }
     }
     let diff = |resource: Resource| {
@@ -149,6 +148,30 @@ fn priority(pod: &PodState, recommendation: &Recommendation, requests: Requests)
     };
     let resource_diff = Resource::ALL.into_iter().map(diff).sum();
     Priority { outside_range, scale_up, resource_diff }
+}
+
+fn is_outside_range(wanted: &ContainerRecommendation, resource: Resource, request: i64) -> bool {
+    wanted.lower[resource].is_some_and(|lower| request < lower)
+        || wanted.upper[resource].is_some_and(|upper| request > upper)
+}
+
+/// Whether memory alone is a reason to update a pod: a container has a memory request outside of the recommended range, or
+/// none, or was OOM-killed soon after its start and more memory is recommended.
+pub fn is_memory_due(
+    pod: &PodState,
+    recommendation: &Recommendation,
+    settings: &Settings,
+    evict_after_oom: Option<SignedDuration>,
+    now: Timestamp,
+) -> bool {
+    let oom_threshold = evict_after_oom.unwrap_or(settings.oom_threshold);
+    pod.containers.iter().filter(|container| pod.observes(&container.name)).any(|container| {
+        let Some(wanted) = recommendation.get(&container.name) else { return false };
+        let Some(target) = wanted.target.memory else { return false };
+        let Some(request) = container.current(&pod.stage).requests.memory else { return true };
+        let is_killed = container.oom_kill.is_some_and(|kill| is_quick(kill, oom_threshold, now));
+        is_outside_range(wanted, Resource::Memory, request) || (is_killed && target > request)
+    })
 }
 
 /// An amount in thousandths of its unit, in which upstream adds up both resources.
@@ -171,7 +194,10 @@ fn is_quick_oom(
     let considered = |container: &&ContainerState| {
         pod.observes(&container.name) && recommendation.get(&container.name).is_some()
     };
-    pod.containers.iter().filter(considered).filter_map(|container| container.oom_kill).any(|kill| {
-        kill.killed.duration_since(kill.started) < threshold && now.duration_since(kill.killed) < threshold
-    })
+    let mut kills = pod.containers.iter().filter(considered).filter_map(|container| container.oom_kill);
+    kills.any(|kill| is_quick(kill, threshold, now))
+}
+
+fn is_quick(kill: OomKill, threshold: SignedDuration, now: Timestamp) -> bool {
+    kill.killed.duration_since(kill.started) < threshold && now.duration_since(kill.killed) < threshold
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plumb_autoscaler::api::UpdateMode;
 use plumb_autoscaler::updater::budget;
 use plumb_autoscaler::updater::decide::{Plan, Policy, Settings, Subject, Surroundings, plan, triage};
-use plumb_autoscaler::updater::in_place::{InPlace, Recreating};
+use plumb_autoscaler::updater::in_place::{InPlace, Recreating, Wait};
 use plumb_autoscaler::updater::mode::Modes;
 use plumb_autoscaler::updater::obstacle::Obstacle;
 use proptest::prelude::*;
@@ -73,6 +73,54 @@ fn serves(kind: Kind) -> bool {
     !matches!(kind, Kind::Pending | Kind::NotReadyYet | Kind::RestartInProgress | Kind::Terminating)
 }
 
+#[test]
+fn the_only_ready_pod_is_resized_where_that_restarts_nothing() {
+    let settings = Settings { skip_budget: false, ..Settings::default() };
+    let policy = |mode: &UpdateMode| Policy {
+        actuation: Modes::default().actuation(mode),
+        min_replicas: None,
+        requirements: Vec::new(),
+        evict_after_oom: None,
+    };
+    let mut unready = pod("other", "1/1Gi");
+    unready["status"]["conditions"] =
+        json!([{ "type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T20:00:00Z" }]);
+    let plain = || pod("web", "1/1Gi");
+    let wait = || InPlace::Wait(Wait::Budget);
+    let resize = || InPlace::Resize { costs_budget: true };
+    let table = [
+        (UpdateMode::InPlace, plain(), resize()),
+        (UpdateMode::InPlaceOrRecreate, plain(), resize()),
+        (UpdateMode::InPlace, restarts(plain(), "cpu"), wait()),
+        (UpdateMode::InPlaceOrRecreate, restarts(plain(), "cpu"), wait()),
+        (UpdateMode::Recreate, plain(), wait()),
+    ];
+    for (mode, ready, expected) in table {
+        let subjects = [subject(&ready, "2/1Gi"), subject(&unready, "1/1Gi")];
+        let policy = policy(&mode);
+        let triage = triage(&subjects, &policy, &settings.priority, now());
+        let configured = BTreeMap::from([("set".to_owned(), Some(2))]);
+        let surroundings = Surroundings {
+            configured: &configured,
+            siblings: &[],
+            obstacle: &|_, _| None,
+            admission_is_alive: true,
+            eviction_pause: None,
+            now: now(),
+        };
+        let (plan, _) = plan(&subjects, &triage, &policy, &settings, &surroundings);
+        let found = match &plan {
+            Plan::InPlace(decided) => &decided[0].decision,
+            Plan::Recreating(decided) => match &decided[0].decision {
+                Recreating::InPlace(decision) => decision,
+                Recreating::Evict(cause) => panic!("{mode:?}: evicted, {cause}"),
+            },
+            Plan::None(why) => panic!("{mode:?}: {why:?}"),
+        };
+        assert_eq!(*found, expected, "{mode:?} {ready}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
@@ -107,6 +155,8 @@ proptest! {
             Surroundings { configured: &counts, siblings: &[], obstacle: &obstacle, admission_is_alive: true, eviction_pause: None, now: now() };
         let (plan, _) = plan(&subjects, &triage, &policy, &settings, &surroundings);
         let mut disrupted = Vec::new();
+        // Those of them that are not ready for a while. A pod that is resized without a restart stays ready.
+        let mut unready = Vec::new();
         let mut evicted = 0;
         let costs = |at: usize, decision: &InPlace| {
             let InPlace::Resize { costs_budget } = decision else { return false };
@@ -126,16 +176,20 @@ proptest! {
                     Recreating::InPlace(_) => {}
                     Recreating::Evict(_) => {
                         evicted += 1;
+                        unready.push(one.position);
                         disrupted.push(one.position);
                     }
                 }
             },
         }
+        unready.extend(disrupted.iter().filter(|at| matches!(kinds[**at], Kind::Restarts)));
+        unready.sort_unstable();
+        unready.dedup();
         let live = kinds.iter().filter(|kind| !matches!(kind, Kind::Terminating)).count();
         prop_assert!(disrupted.is_empty() || live >= usize::try_from(min_replicas).unwrap(), "{evicted} are evicted");
         let is_ready = |kind: Kind| serves(kind) && !matches!(kind, Kind::NotReadyForLong);
         let ready = kinds.iter().filter(|kind| is_ready(**kind)).count();
-        let left = ready - disrupted.iter().filter(|at| is_ready(kinds[**at])).count();
+        let left = ready - unready.iter().filter(|at| is_ready(kinds[**at])).count();
         prop_assert!(
             ready == 0 || left > 0 || configured == 1 || sixteenths == 16,
             "none of {ready} ready pods is left: {plan:?}"

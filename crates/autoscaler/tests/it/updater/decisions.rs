@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::SignedDuration;
 use plumb_autoscaler::api::{EvictionChangeRequirement, EvictionRequirement, UpdateMode};
-use plumb_autoscaler::updater::attempt::{ANNOTATION, Accepted, Infeasible, Record, Rejected};
+use plumb_autoscaler::updater::attempt::{ANNOTATION, Accepted, FailedUnboost, Infeasible, Record, Rejected};
 use plumb_autoscaler::updater::decide::{Plan, Policy, Settings, Subject, Surroundings, plan, triage};
 use plumb_autoscaler::updater::in_place::{Backoff, InPlace, Recreating, Wait};
 use plumb_autoscaler::updater::mode::{Actuation, AutoMode, Modes, NoActuation};
@@ -682,4 +682,40 @@ fn timeouts_are_settings() {
     let recent =
         super::decisions::ask(&UpdateMode::InPlaceOrRecreate, &unanswered, "2/2Gi", &World::default());
     assert_eq!(recent, "deferred: ResizeProposed");
+}
+
+#[test]
+fn a_failed_unboost_holds_evictions_for_cpu_and_not_for_memory() {
+    let held = "deferred: UnboostFailed";
+    // When the container was OOM-killed, the recommendation, and what becomes of the pod in the mode Recreate. It has 1 CPU and
+    // 1Gi, and did not get 3 CPUs at the end of its boost.
+    let table = [
+        (None, "3/1Gi", held),
+        (None, "3/1050Mi", held),
+        (None, "2/1Gi", "evict: Recreate"),
+        (None, "3/2Gi", "evict: Recreate"),
+        (None, "3/512Mi", "evict: Recreate"),
+        // A quick OOM kill, and more memory is recommended, though within the range.
+        (Some("2026-01-01T23:55:00Z"), "3/1050Mi", "evict: Recreate"),
+        (Some("2026-01-01T23:30:00Z"), "3/1050Mi", held),
+        // A new pod would have the same memory.
+        (Some("2026-01-01T23:55:00Z"), "3/1Gi", held),
+    ];
+    let unboost =
+        FailedUnboost { cpu: BTreeMap::from([("app".into(), 3000)]), allocatable: amounts("8/16Gi") };
+    let record = Record { unboost: Some(unboost), ..Record::default() }.annotation().unwrap();
+    for (killed, recommended, expected) in table {
+        let mut pod = annotated(pod("web", "1/1Gi"), ANNOTATION, &record);
+        if let Some(killed) = killed {
+            pod["status"]["containerStatuses"][0]["lastState"] = json!({ "terminated": {
+                "reason": "OOMKilled", "exitCode": 137, "startedAt": killed, "finishedAt": killed,
+            } });
+        }
+        let what = format!("killed {killed:?}, {recommended}");
+        assert_eq!(ask(&UpdateMode::Recreate, &pod, recommended, &World::default()), expected, "{what}");
+    }
+    assert_eq!(
+        Wait::UnboostFailed.to_string(),
+        "the resize at the end of the startup boost failed; the pod is not evicted for the same CPU recommendation"
+    );
 }
