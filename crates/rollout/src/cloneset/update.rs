@@ -476,6 +476,7 @@ fn settled(view: &PodView) -> engine::PodView {
         intended: true,
         moved: view.record.as_ref().is_some_and(engine::PodRecord::changes_resources),
         unready_before: false,
+        unready_by_resize: false,
         overtaken: false,
         superseding: false,
         back_restarts: None,

@@ -13,7 +13,8 @@
 //!
 //! Every pod that is unavailable counts against `maxUnavailable`, whatever made it so, and so does every pod whose resize is
 //! under way, because it may become unready. So no more pods than that are unavailable by a rollout. If `maxUnavailable` is 0, one
-//! pod at a time is resized that no container is restarted for (OpenKruise's issue 2049).
+//! pod at a time is resized that no container is restarted for (OpenKruise's issue 2049). A resize without a restart does not wait
+//! for a pod that was unavailable before its own resize, which is done: it may never become available.
 
 use std::collections::BTreeSet;
 
@@ -166,13 +167,13 @@ fn waits_for_availability(state: &State<'_>, due: &mut Option<Timestamp>) -> (Ph
     let unavailable = state.pods.unavailable();
     let max = max_unavailable(state);
     let count = unavailable.len() + missing(state);
-    if count == 0 && max == 0 {
+    if count.saturating_sub(not_awaited(state)) == 0 && max == 0 {
         return (Phase::Held, NO_RESTARTS.to_owned());
     }
     let names: Vec<&str> = state.pods.unavailable().take(PODS_NAMED).map(String::as_str).collect();
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
     let message = format!(
-        "waits for pods to become available: {count} of {} are not, and maxUnavailable is {max}{names}",
+        "waiting for pods to become available: {count} of {} unavailable, maxUnavailable is {max}{names}",
         state.replicas.max(state.pods.len())
     );
     let deadlines = unavailable.filter_map(|name| {
@@ -269,18 +270,25 @@ struct Budget {
     max: usize,
     /// How many are, or may become so by what is under way.
     used: usize,
+    /// How many of these a resize without a restart does not wait for: they were unavailable before the rollout, and may be so
+    /// for ever.
+    not_awaited: usize,
 }
 
 impl Budget {
     fn new(state: &State<'_>) -> Self {
-        Self { max: max_unavailable(state), used: state.pods.exposed().saturating_add(missing(state)) }
+        Self {
+            max: max_unavailable(state),
+            used: state.pods.exposed().saturating_add(missing(state)),
+            not_awaited: not_awaited(state),
+        }
     }
 
     /// Whether a pod may be resized at this cost. A resize that should make no pod unavailable is possible even if none may be.
     fn allows(&self, cost: Cost) -> bool {
         match cost {
             Cost::None => true,
-            Cost::Concurrent => self.used < self.max.max(1),
+            Cost::Concurrent => self.used.saturating_sub(self.not_awaited) < self.max.max(1),
             Cost::Unavailable => self.used < self.max,
         }
     }
@@ -297,6 +305,11 @@ impl Budget {
 fn missing(state: &State<'_>) -> usize {
     let there = state.pods.len().saturating_add(state.others);
     state.replicas.saturating_sub(there).saturating_add(state.others_unavailable)
+}
+
+/// How many unavailable pods the resizes without a restart do not wait for.
+fn not_awaited(state: &State<'_>) -> usize {
+    state.pods.not_awaited(state.record.heading == Heading::Back || state.record.revert)
 }
 
 fn paused(state: &State<'_>) -> Option<String> {

@@ -41,9 +41,12 @@ pub struct PodView {
     pub moved: bool,
     /// Whether the pod was not ready when the intent was recorded.
     pub unready_before: bool,
+    /// Whether a resize that this one superseded may be why the pod was not ready then.
+    pub unready_by_resize: bool,
     /// Whether a resize to another revision was sent that the node does not apply, and a new template has superseded it.
     pub overtaken: bool,
-    /// Whether the node may be about to apply a resize to another revision, which a new template has superseded.
+    /// Whether the node may be about to apply a resize to another revision, which a new template has superseded. After the
+    /// deadline of that resize it is not expected to any more.
     pub superseding: bool,
     /// Whether the way back restarts a container, if there is a way back.
     pub back_restarts: Option<bool>,
@@ -75,7 +78,11 @@ impl PodView {
             _ => None,
         };
         let other = other.filter(|record| record.finished_at.is_none() && record.applied_at.is_none());
-        let superseding = other.as_ref().is_some_and(|record| may_be_applied(pod, record));
+        let pending = other.as_ref().filter(|record| may_be_applied(pod, record));
+        let expires_at =
+            pending.map(|record| record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX));
+        let expires_at = expires_at.filter(|at| *at > now);
+        judgement.due = judgement.due.into_iter().chain(expires_at).min();
         Self {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             order,
@@ -87,8 +94,9 @@ impl PodView {
             intended: record.is_some(),
             moved: record.as_ref().is_some_and(PodRecord::changes_resources),
             unready_before: record.as_ref().is_some_and(|record| record.unready),
-            overtaken: other.is_some() && !superseding,
-            superseding,
+            unready_by_resize: record.as_ref().is_some_and(|record| record.unready_by_resize),
+            overtaken: other.is_some() && pending.is_none(),
+            superseding: expires_at.is_some(),
             back_restarts,
             judgement,
         }
@@ -116,6 +124,24 @@ impl PodView {
     /// Whether the pod is unavailable, or its resize may make it so: it counts against `maxUnavailable`.
     pub fn is_exposed(&self) -> bool {
         !self.available || self.judgement.state.is_in_flight() && !self.is_deferred() || self.superseding
+    }
+
+    /// Whether the pod is done, or was resized back, and is unavailable as it was before the rollout. It may never become available,
+    /// and resizes of other pods that restart no container do not wait for it.
+    pub fn is_unavailable_as_before(&self) -> bool {
+        let is_settled = matches!(self.judgement.state, PodState::Done | PodState::RolledBack { .. });
+        !self.available && is_settled && self.unready_before && !self.unready_by_resize
+    }
+
+    /// Whether the pod has the resources to which a rollback returns it, and is unavailable with these, too: the resizes of other
+    /// pods back to theirs, if they restart no container, do not wait for it.
+    pub fn is_unavailable_after_rollback(&self) -> bool {
+        !self.available
+            && match self.judgement.state {
+                PodState::RolledBack { .. } => true,
+                PodState::Done => self.unready_before,
+                _ => false,
+            }
     }
 
     /// Whether a resize of it counts against `maxConcurrent`. A pod that waits for its node, or was not ready before, does not:
@@ -339,6 +365,10 @@ pub struct Pods {
     deferred: usize,
     /// How many pods are unavailable, or may become so by a resize that is under way.
     exposed: usize,
+    /// How many pods are settled and unavailable as they were before the rollout.
+    unavailable_as_before: usize,
+    /// How many pods are settled and unavailable, if this is a rollback.
+    unavailable_after_rollback: usize,
     /// Those that are not available.
     unavailable: BTreeSet<Name>,
     /// How many have an intent for this revision, or follow it.
@@ -435,6 +465,8 @@ impl Pods {
             (view.is_counted(), &mut self.concurrent),
             (view.is_deferred(), &mut self.deferred),
             (view.is_exposed(), &mut self.exposed),
+            (view.is_unavailable_as_before(), &mut self.unavailable_as_before),
+            (view.is_unavailable_after_rollback(), &mut self.unavailable_after_rollback),
         ];
         for (is, count) in counts {
             if is {
@@ -521,6 +553,11 @@ impl Pods {
 
     pub(super) fn exposed(&self) -> usize {
         self.exposed
+    }
+
+    /// How many of the exposed pods resizes without a restart do not wait for.
+    pub(super) fn not_awaited(&self, is_rollback: bool) -> usize {
+        if is_rollback { self.unavailable_after_rollback } else { self.unavailable_as_before }
     }
 
     /// The pods that are not available, by name.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus, ResourceRequirements};
+use plumb_resize::list::ResourceList;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -45,7 +46,8 @@ pub struct PodRecord {
     pub added: Vec<String>,
     /// When the intent was recorded.
     pub started_at: Timestamp,
-    /// The restart count that a container may have after the resize.
+    /// The restart count that a container may have after the resize: counted when the intent was recorded, and again when the
+    /// resize was found to be applied.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub restarts: BTreeMap<String, i32>,
     /// Whether the resize restarts a container.
@@ -58,6 +60,9 @@ pub struct PodRecord {
     /// then the resize is not why they are not ready afterwards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unready: bool,
+    /// Whether a resize that this one supersedes may be why they are not ready.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unready_by_resize: bool,
     /// When the resize was found to be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
@@ -101,6 +106,7 @@ impl PodRecord {
             added.sort();
             added.dedup();
         }
+        let ready = are_containers_ready(pod);
         Self {
             revision: revision.to_owned(),
             base: base.to_owned(),
@@ -111,8 +117,12 @@ impl PodRecord {
             restarts: allowed_restarts(pod, change),
             restarting: change.is_some_and(|change| change.restarts),
             growing: change.is_some_and(|change| change.grows),
-            unready: !are_containers_ready(pod)
-                || before.is_some_and(|before| before.unready && before.finished_at.is_none()),
+            unready: !ready || before.is_some_and(|before| before.unready && before.finished_at.is_none()),
+            // A pod that was done was ready after its resize.
+            unready_by_resize: !ready
+                && before.is_some_and(|before| {
+                    before.unready_by_resize || !before.unready && before.finished_at.is_none()
+                }),
             applied_at: None,
             finished_at: None,
             failure: None,
@@ -145,6 +155,36 @@ impl PodRecord {
             failure,
             ..self.clone()
         }
+    }
+
+    /// The record once the resize is applied. From now on every restart counts as a failure of the soak, but not those between
+    /// the intent and now: a container that was OOM-killed in a loop is restarted once more before it runs with the larger
+    /// limit, and a rollback would return it to the limit that it was killed with. Where the resize lowers the memory limit, a
+    /// restart since the intent may be its effect, and counts.
+    #[must_use]
+    pub(super) fn applied(&self, pod: &Pod, now: Timestamp) -> Self {
+        let mut restarts = allowed_restarts(pod, None);
+        for (name, count) in &mut restarts {
+            let allowed = self.restarts.get(name).copied().unwrap_or(0);
+            *count = if self.lowers_memory_limit(pod, name) { allowed } else { allowed.max(*count) };
+        }
+        Self { restarts, applied_at: Some(now), failure: None, ..self.clone() }
+    }
+
+    /// Whether a container, or the pod, has a lower memory limit than before the resize.
+    fn lowers_memory_limit(&self, pod: &Pod, container: &str) -> bool {
+        let Some(spec) = &pod.spec else { return false };
+        let of = |resources: Option<&ResourceRequirements>| {
+            let limits = ResourceList::read(resources?.limits.as_ref()).ok()?;
+            limits.get("memory")
+        };
+        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let current =
+            containers.filter(|one| one.name == container).find_map(|one| of(one.resources.as_ref()));
+        let is_lower =
+            |current, before| matches!((current, before), (Some(current), Some(before)) if current < before);
+        is_lower(current, of(self.previous.containers.get(container)))
+            || is_lower(of(spec.resources.as_ref()), of(self.previous.pod.as_ref()))
     }
 
     /// The strategic merge patch that writes the record. Its uid prevents that a later pod of the same name gets it.

@@ -92,7 +92,7 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
             Some(Plan { record, writes })
         }
         NextWrite::MarkApplied => {
-            let record = PodRecord { applied_at: Some(now), failure: None, ..current()? };
+            let record = current()?.applied(pod, now);
             let writes = vec![PodWrite::Patch(record.patch(pod))];
             Some(Plan { record, writes })
         }

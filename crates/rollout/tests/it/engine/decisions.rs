@@ -103,7 +103,7 @@ fn no_pod_is_restarted_if_none_may_be_unavailable_and_others_are_resized_one_at_
     world.edit(200);
     let decision = world.settle();
     assert_eq!(decision.status.phase, Phase::Held);
-    let message = "waits for pods to become available: 1 of 10 are not, and maxUnavailable is 1";
+    let message = "waiting for pods to become available: 1 of 10 unavailable, maxUnavailable is 1";
     assert_eq!(decision.status.message, message);
 
     let mut world = World::new(10, 10, at_once(10), true);
@@ -453,6 +453,8 @@ fn a_pod_that_is_killed_while_it_soaks_is_a_failure() {
     world.reconcile(usize::MAX);
     world.node_acts("web-000");
     world.reconcile(usize::MAX);
+    assert_eq!(world.states()["Soaking"], 1);
+    world.node_acts("web-000");
     assert_eq!(world.states()["Stuck"], 1);
     world.fates.clear();
     assert_eq!(world.settle().status.phase, Phase::RolledBack);
@@ -482,7 +484,10 @@ fn a_pod_that_a_resize_makes_unready_stops_the_next_ones() {
         assert_eq!(world.broken.len(), limit);
         assert_eq!(decision.status.pods.pending, 6 - limit);
         assert_eq!(decision.status.stuck[0].reason.name(), "NotReady");
-        assert!(decision.status.message.starts_with("waits for pods to become available: "), "{decision:?}");
+        assert!(
+            decision.status.message.starts_with("waiting for pods to become available: "),
+            "{decision:?}"
+        );
         // Once they are ready again the rollout goes on.
         world.fates.clear();
         for name in world.broken.clone() {
@@ -505,7 +510,7 @@ fn a_pod_that_becomes_unready_after_it_was_done_stops_the_next_ones_too() {
     assert_eq!(updates(&decision.actions), ["web-001"], "it is confirmed, and no other begins");
     let decision = world.reconcile(usize::MAX);
     assert_eq!((decision.actions.len(), decision.status.phase), (0, Phase::Progressing));
-    let message = "waits for pods to become available: 1 of 4 are not, and maxUnavailable is 1 (web-000)";
+    let message = "waiting for pods to become available: 1 of 4 unavailable, maxUnavailable is 1 (web-000)";
     assert_eq!(decision.status.message, message);
     // It may be restarting; after the deadline the rollout is held.
     assert_eq!(decision.due.map(|due| due.duration_since(world.time()).as_secs()), Some(300));
@@ -513,6 +518,53 @@ fn a_pod_that_becomes_unready_after_it_was_done_stops_the_next_ones_too() {
     assert_eq!(world.reconcile(usize::MAX).status.phase, Phase::Held);
     world.set_ready("web-000", true);
     assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_pod_that_was_unavailable_before_holds_only_resizes_with_a_restart() {
+    for (max_unavailable, restarts, phase) in [
+        (0, false, Phase::Complete),
+        (1, false, Phase::Complete),
+        (0, true, Phase::Held),
+        (1, true, Phase::Held),
+        (2, true, Phase::Complete),
+    ] {
+        let mut world = World::new(4, 4, at_once(4), restarts);
+        world.max_unavailable = max_unavailable;
+        world.fates.insert("web-000".into(), Fate::Unready);
+        world.set_ready("web-000", false);
+        world.edit(50);
+        assert_eq!(world.settle().status.phase, phase, "{max_unavailable} {restarts}");
+    }
+    // A rollback does not wait for it either, nor for a pod that the rollout has made unready.
+    for was_ready in [false, true] {
+        let mut world =
+            World::new(4, 4, Settings { on_failure: OnFailure::RollbackAll, ..at_once(1) }, false);
+        world.edit(50);
+        world.fates.insert("web-003".into(), Fate::Unready);
+        world.set_ready("web-000", was_ready);
+        if was_ready {
+            world.fates.insert("web-000".into(), Fate::Applies);
+        }
+        let last = world.settle();
+        assert_eq!(last.status.phase, Phase::RolledBack, "{last:?}");
+        assert!(world.sizes().values().all(|size| size == "100m"), "{:?}", world.sizes());
+    }
+}
+
+#[test]
+fn a_superseded_resize_counts_until_its_deadline() {
+    let mut world = World::new(3, 3, at_once(1), false);
+    world.edit(200);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-000"]);
+    // The node does not answer, and the writes for this pod fail.
+    world.edit(300);
+    world.backing_off.insert("web-000".to_owned());
+    let decision = world.reconcile(usize::MAX);
+    assert!(decision.actions.is_empty(), "{decision:?}");
+    assert_eq!(decision.due.map(|due| due.duration_since(world.time()).as_secs()), Some(300));
+    world.now += 300;
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-001"]);
 }
 
 #[test]

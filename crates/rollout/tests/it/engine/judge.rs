@@ -8,7 +8,9 @@ use plumb_rollout::engine::{
 };
 use serde_json::json;
 
-use crate::objects::{apply_resources, at, patched, pod, resized, set_condition, sized, template_of};
+use crate::objects::{
+    apply_resources, at, patched, pod, resized, set_condition, sized, template, template_of,
+};
 
 fn hooks(template: &PodTemplateSpec, revision: &str) -> ResizeOnly {
     let rules = Rules::v1_36();
@@ -187,6 +189,35 @@ fn a_soaking_pod_must_stay_ready_and_running() {
     stuck(StuckReason::SoakOomKilled, &oom, &hooks, &policy, 10);
     let oom = with_container(json!({ "state": killed }));
     stuck(StuckReason::SoakOomKilled, &oom, &hooks, &policy, 10);
+}
+
+#[test]
+fn a_restart_before_the_resize_was_found_applied_is_a_failure_only_if_the_memory_limit_was_lowered() {
+    let policy = PodPolicy { soak: SignedDuration::from_secs(60), ..PodPolicy::default() };
+    let limited =
+        |memory: &str| template(json!({ "cpu": "100m", "memory": "32Mi" }), json!({ "memory": memory }));
+    let restart = |pod: &mut Pod, count: i32| {
+        let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
+        status.restart_count = count;
+        status.last_state = Some(object(json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })));
+    };
+    for (before, after, fails) in [("64Mi", "128Mi", false), ("128Mi", "64Mi", true)] {
+        let hooks = hooks(&limited(after), "new");
+        let mut looping = pod(&limited(before));
+        restart(&mut looping, 4);
+        let mut asked = step(&looping, &hooks, &policy, 0, ALL);
+        apply_resources(&mut asked);
+        restart(&mut asked, 5);
+        assert_eq!(judge(&asked, &hooks, &policy, at(5)).next, NextWrite::MarkApplied);
+        let mut soaking = step(&asked, &hooks, &policy, 5, ALL);
+        if fails {
+            stuck(StuckReason::SoakOomKilled, &soaking, &hooks, &policy, 6);
+            continue;
+        }
+        assert_eq!(state(&soaking, &hooks, &policy, 6).name(), "Soaking");
+        restart(&mut soaking, 6);
+        stuck(StuckReason::SoakOomKilled, &soaking, &hooks, &policy, 7);
+    }
 }
 
 #[test]

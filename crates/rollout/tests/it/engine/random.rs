@@ -1,7 +1,7 @@
 use jiff::SignedDuration;
 use plumb_rollout::api::{OnFailure, Share};
 use plumb_rollout::engine::{
-    Action, Heading, Phase, PodPolicy, PodState, RolloutOutcome, Settings, Step, decide,
+    Action, Heading, Phase, PodPolicy, PodState, PodView, RolloutOutcome, Settings, Step, decide,
 };
 use proptest::prelude::*;
 
@@ -147,6 +147,16 @@ fn check_pace(world: &World) -> Result<(), TestCaseError> {
     };
     let missing = world.replicas.saturating_sub(total);
     let exposed = world.index.iter().filter(|(_, view)| view.is_exposed()).count();
+    let is_rollback = world.record.heading == Heading::Back || world.record.revert;
+    let is_awaited = |view: &PodView| {
+        let was_unavailable =
+            if is_rollback { view.is_unavailable_after_rollback() } else { view.is_unavailable_as_before() };
+        view.is_exposed() && !was_unavailable
+    };
+    let exposed = match restarting {
+        0 => world.index.iter().filter(|(_, view)| is_awaited(view)).count(),
+        _ => exposed,
+    };
     prop_assert!(plain <= concurrent, "{plain} of {concurrent}");
     prop_assert!(free <= concurrent.max(world.index.len()), "{free}");
     prop_assert!(

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
-    Action, Decision, Desired, Failure, Heading, Plan, PodRecord, PodState, PodView, PodWrite, Pods,
-    ResizeOnly, RolloutOutcome, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
+    Action, Decision, Desired, Direction, Failure, Heading, Plan, PodRecord, PodState, PodView, PodWrite,
+    Pods, ResizeOnly, RolloutOutcome, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
 };
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub(crate) enum Fate {
     Refused,
     /// The API server accepts them, and a webhook restores what there was.
     Undone,
-    /// The container is killed when the resize is applied.
+    /// The node applies them, and the container is killed while the pod soaks.
     Oom,
     /// The node applies them, and the pod is not ready with its new resources.
     Unready,
@@ -370,6 +370,16 @@ impl World {
             self.set_ready(name, true);
             return;
         }
+        let soaking =
+            PodRecord::read(&pod).filter(|one| one.applied_at.is_some() && one.finished_at.is_none());
+        if let Some(record) = soaking.filter(|_| self.fate(name) == Fate::Oom) {
+            let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
+            status.restart_count = record.restarts.get("app").copied().unwrap_or(0) + 1;
+            status.last_state =
+                Some(object(json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })));
+            self.put(name, pod);
+            return;
+        }
         if pod.status.as_ref().unwrap().observed_generation == generation && !has_resize_condition(&pod) {
             return;
         }
@@ -381,13 +391,8 @@ impl World {
         let was_ready = PodRecord::read(&pod).is_some_and(|record| !record.unready);
         let breaks = view.available && view.is_exposed() && was_ready;
         match fate {
-            Fate::Applies | Fate::Refused | Fate::Undone | Fate::Unready => apply_resources(&mut pod),
-            Fate::Oom => {
-                apply_resources(&mut pod);
-                let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
-                status.restart_count += 2;
-                status.last_state =
-                    Some(object(json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })));
+            Fate::Applies | Fate::Refused | Fate::Undone | Fate::Unready | Fate::Oom => {
+                apply_resources(&mut pod)
             }
             Fate::Infeasible => set_condition(&mut pod, "PodResizePending", "True", "Infeasible"),
             Fate::Defers => set_condition(&mut pod, "PodResizePending", "True", "Deferred"),
@@ -399,6 +404,12 @@ impl World {
         if restarts {
             let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
             status.restart_count += 1;
+        }
+        let is_back = self.record.heading == Heading::Back
+            || PodRecord::read(&pod).is_some_and(|record| record.direction == Direction::Back);
+        if is_applied && is_back {
+            // With these resources it is not the rollout that makes it unready.
+            self.broken.remove(name);
         }
         self.put(name, pod);
         if restarts || is_applied && fate == Fate::Unready {
@@ -470,7 +481,10 @@ impl World {
     pub(crate) fn growing(&self) -> BTreeMap<&str, usize> {
         let mut growing = BTreeMap::new();
         for (_, view) in self.index.iter() {
-            if view.grows && matches!(view.judgement.state, PodState::Resizing { .. }) {
+            if view.grows
+                && !view.judgement.applied
+                && matches!(view.judgement.state, PodState::Resizing { .. })
+            {
                 *growing.entry(view.node.as_str()).or_insert(0) += 1;
             }
         }

@@ -526,7 +526,7 @@ async fn a_pod_that_becomes_unready_stops_the_rollout_until_it_is_ready_again() 
     let waits = |web: &Deployment| {
         status(web).is_some_and(|status| {
             status.phase == Phase::Progressing
-                && status.message.starts_with("waits for pods to become available: 1 of 3 are not")
+                && status.message.starts_with("waiting for pods to become available: 1 of 3 unavailable")
                 && status.message.contains(resized)
         })
     };
