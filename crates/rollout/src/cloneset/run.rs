@@ -337,14 +337,18 @@ impl Reconciler for CloneSets {
             state.taken = self.revision_names(&set);
             decision = decide(&state, &context);
         }
+        let mut dry_run_error = None;
         let checked = match validate(&set) {
             Ok(template) if decision.unchecked => {
-                let checked = self.dry_runs.check(&self.config.write, key, &set, &template, now).await?;
-                if let (Verdict::Refused(message), _) = &checked {
-                    let message = format!("the API server would refuse a pod of the template: {message}");
+                let checked = self.dry_runs.check(&self.config.write, key, &set, &template, now).await;
+                // No update begins until the dry run has an answer. Scaling, updates under way and the status do not wait.
+                let checked = checked.map_err(|error| dry_run_error = Some(error)).ok();
+                if let Some((Verdict::Refused(message), _)) = &checked {
+                    let message =
+                        format!("the API server would reject pods created from this template: {message}");
                     self.emit(&set, Note { warning: true, reason: "InvalidTemplate", message }, now);
                 }
-                Some(checked)
+                checked
             }
             _ => None,
         };
@@ -393,9 +397,10 @@ impl Reconciler for CloneSets {
             // The status has the failed writes.
             self.queue.add(key.clone());
         }
-        match scale {
-            Some(message) => Err(ReconcileError::Scale(message)),
-            None => Ok(Requeue::AwaitChange),
+        match (dry_run_error, scale) {
+            (Some(error), _) => Err(error.into()),
+            (None, Some(message)) => Err(ReconcileError::Scale(message)),
+            (None, None) => Ok(Requeue::AwaitChange),
         }
     }
 

@@ -10,8 +10,7 @@ use super::scope::{Scope, is_under_way};
 use super::update::Updated;
 use super::view::PodView;
 use crate::api::cloneset::{CloneSet, CloneSetCondition, CloneSetStatus};
-use crate::engine::{Phase, RolloutStatus};
-use crate::workloads::CONDITION;
+use crate::engine::{CONDITION, Phase, RolloutStatus};
 
 /// The condition that pods or claims could not be created or deleted.
 pub const FAILED_SCALE: &str = "FailedScale";
@@ -87,7 +86,7 @@ impl Scope<'_> {
     /// Why pods do not follow, in one word and in a sentence.
     fn failed_update(&self, updated: &Updated) -> Option<(&'static str, String)> {
         if let Some(message) = &updated.refused {
-            let message = format!("the API server would refuse a pod of the template: {message}");
+            let message = format!("the API server would reject pods created from this template: {message}");
             return Some(("InvalidTemplate", message));
         }
         let failures = self.context.failures.pods.values().map(|failure| failure.message.clone());
