@@ -99,7 +99,9 @@ impl State {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Rollout(progress) => progress.exit_code(),
-            Self::Refused(_) | Self::Updating => ExitCode::FAILURE,
+            Self::Refused(_) => ExitCode::FAILURE,
+            // The update goes on without an in-place rollout, as that of a Deployment does.
+            Self::Updating => ExitCode::SUCCESS,
         }
     }
 
@@ -115,7 +117,9 @@ impl State {
             Self::Rollout(progress) => progress.text(workload, output)?,
             Self::Refused(why) if is_for_people => format!("{workload}: {why}\n"),
             Self::Updating if is_for_people => {
-                format!("{workload}: no in-place rollout: pods follow a change of more than cpu and memory\n")
+                format!(
+                    "{workload}: no in-place rollout: the template change is not limited to cpu and memory\n"
+                )
             }
             Self::Refused(_) | Self::Updating => Progress::None.text(workload, output)?,
         })
