@@ -43,7 +43,7 @@ pub struct PodInfo {
     /// `spec.priority`, zero if it has none.
     pub priority: i32,
     /// Whether it is critical: by its priority, or because it is a static pod of this node, which the agent adds. The annotation
-    /// of mirror pods is no proof of that: whoever may create pods may set it.
+    /// of mirror pods is no proof of that: any user who creates pods may set it.
     pub critical: bool,
     /// The ephemeral storage that it requests, in bytes. No resize changes it.
     pub ephemeral_storage: i64,
