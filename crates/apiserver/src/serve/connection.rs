@@ -46,9 +46,6 @@ const MAX_HEAD: u32 = 64 << 10;
 /// The bytes of one request body that an HTTP/2 client may send before the server reads them, as kube-apiserver's.
 const STREAM_WINDOW: u32 = 256 << 10;
 
-/// How long the connection of an authenticated client may take to close when it is closed for another one.
-const EVICTION: Duration = Duration::from_millis(100);
-
 /// The bytes of a response that HTTP/2 buffers besides its last chunk.
 const MAX_UNSENT: usize = 64 << 10;
 
@@ -133,6 +130,7 @@ where
     let activity = connections.activity();
     let candidate = connections.register(&permit, &peer, &activity);
     let unknown = unauthenticated(activity.clone(), peer.clone(), limits);
+    let io = TokioIo::new(PermittedConnection::new(stream, activity.clone(), peer.clone(), permit, open));
     let respond = {
         let (service, shutdown, activity) =
             (shared.service.clone(), shared.shutdown.clone(), activity.clone());
@@ -149,7 +147,6 @@ where
             }
         })
     };
-    let io = TokioIo::new(PermittedConnection::new(stream, activity.clone(), permit, open));
     let shutdown = shared.shutdown;
     let farewell = activity.idle_for(limits.farewell);
     let stalled = stalled(activity.clone(), connections, limits);
@@ -303,8 +300,8 @@ where
 }
 
 /// Runs the connection. At the shutdown, or after `idle`, it is shut down gracefully, and dropped after `farewell`: HTTP/2
-/// waits for an answer of the client, which may not come. It is dropped at once when the client has `stalled`, and soon
-/// when the connection is closed for another one.
+/// waits for an answer of the client, which may not come. So is one of an authenticated client that is closed for another
+/// connection; that of a client without credentials is dropped at once, and so is any when the client has `stalled`.
 async fn drive(
     connection: impl Drain,
     mut shutdown: Shutdown,
@@ -327,12 +324,11 @@ async fn drive(
         () = shutdown.requested() => {}
         () = idle => {}
         is_authenticated = evicted => {
-            // Another client waits for the permit of this one.
-            if is_authenticated {
-                connection.as_mut().drain();
-                drop(timeout(EVICTION, connection).await);
+            // Another client waits for the permit of this one. A request of an authenticated client may have begun since the
+            // connection was idle, and gets its response.
+            if !is_authenticated {
+                return Err("closed for another connection: too many are open".into());
             }
-            return Err("closed for another connection: too many are open".into());
         }
         () = stalled.as_mut() => return Err(STALLED.into()),
     }

@@ -17,11 +17,13 @@ use super::{
     activity::Activity,
     connections::{ConnectionPermit, Open},
 };
+use crate::authn::Peer;
 
 /// A connection that has its permit until its last byte, also after an upgrade, when HTTP does not own it any more.
 pub(super) struct PermittedConnection {
     stream: TlsStream<TcpStream>,
     activity: Activity,
+    peer: Peer,
     _permit: ConnectionPermit,
     _open: Open,
 }
@@ -30,10 +32,11 @@ impl PermittedConnection {
     pub(super) fn new(
         stream: TlsStream<TcpStream>,
         activity: Activity,
+        peer: Peer,
         permit: ConnectionPermit,
         open: Open,
     ) -> Self {
-        Self { stream, activity, _permit: permit, _open: open }
+        Self { stream, activity, peer, _permit: permit, _open: open }
     }
 }
 
@@ -56,7 +59,10 @@ impl AsyncRead for PermittedConnection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if !self.activity.receive(buffer.filled().len() - before) {
+        // The budget is for clients without credentials. Those of others are not heads alone: after an upgrade, and while the
+        // body of a request arrives that HTTP/2 has not passed on yet, no request is in flight.
+        let received = buffer.filled().len() - before;
+        if !self.peer.is_authenticated() && !self.activity.receive(received) {
             return Poll::Ready(Err(io::Error::other("too many bytes of request heads are buffered")));
         }
         Poll::Ready(Ok(()))

@@ -58,9 +58,9 @@ pub(in crate::server) fn cadvisor_metrics(
     let mut text = Text::default();
     for (name, help, grows, value) in FAMILIES {
         if grows {
-            text.counter(name, help)
+            text.counter(name, help);
         } else {
-            text.gauge(name, help)
+            text.gauge(name, help);
         }
         for stats in &summary.pods {
             let pod = pods.iter().find(|pod| identity(pod).2 == stats.pod_ref.uid);

@@ -216,15 +216,12 @@ fn attributes(tag: &[u8], from: usize) -> Vec<(Range<usize>, Range<usize>)> {
             continue;
         }
         let value = find(equals + 1, &not_space);
-        let (value, next) = match tag.get(value) {
-            Some(&quote @ (b'"' | b'\'')) => {
-                let end = find(value + 1, &|byte| byte == quote);
-                (value + 1..end, end + 1)
-            }
-            _ => {
-                let end = find(value, &|byte| byte.is_ascii_whitespace() || byte == b'>');
-                (value..end, end)
-            }
+        let (value, next) = if let Some(&quote @ (b'"' | b'\'')) = tag.get(value) {
+            let end = find(value + 1, &|byte| byte == quote);
+            (value + 1..end, end + 1)
+        } else {
+            let end = find(value, &|byte| byte.is_ascii_whitespace() || byte == b'>');
+            (value..end, end)
         };
         found.push((start..end, value));
         at = next;
