@@ -7,7 +7,7 @@ use std::{ops::Deref, sync::Arc};
 
 use imbl::OrdMap;
 
-use crate::{Event, Key, Object, WriteError};
+use crate::{Event, Key, Object, Revision, WriteError};
 
 /// The fixed cost of an object besides its strings and its value: the entry in the map, its structure and reference
 /// counts. Without it, many small objects would be counted as far less than they take.
@@ -116,7 +116,11 @@ impl Objects {
     pub(crate) fn check(&self, event: &Event, quota: Quota) -> Result<(), WriteError> {
         let Some(current) = event.current() else { return Ok(()) };
         let requested = cost(current);
-        let replaced = event.previous().map_or(0, |previous| cost(previous));
+        let replaced = event.previous().map_or(0, |previous| {
+            // The revision is part of the value, and may have more digits than the one before.
+            cost(previous)
+                + u64::from(digits(current.mod_revision).saturating_sub(digits(previous.mod_revision)))
+        });
         if requested <= replaced {
             return Ok(());
         }
@@ -137,6 +141,11 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+/// How many decimal digits a revision has.
+fn digits(revision: Revision) -> u32 {
+    revision.checked_ilog10().unwrap_or_default()
 }
 
 /// The bytes of an object, as quotas count them.

@@ -39,9 +39,10 @@ pub(super) fn check(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the effective user alone can have written a path, as far as its own owner and mode tell.
-pub(super) fn is_trusted(path: &Path) -> bool {
-    matches!(examine(path), Ok(Finding::Trusted))
+/// Whether a path belongs to the effective user. Others may be able to write to it: then it is refused and not passed over, as
+/// an earlier version may have created it with the cluster of that user.
+pub(super) fn is_own(path: &Path) -> bool {
+    matches!(examine(path), Ok(Finding::Trusted | Finding::Writable(_)))
 }
 
 /// Refuses a path that another user owns or can write to. Returns whether there is such a path.

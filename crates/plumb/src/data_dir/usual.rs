@@ -40,14 +40,14 @@ pub(crate) fn given_or_usual(given: Option<PathBuf>, purpose: Purpose) -> PathBu
         let here = Path::new(purpose.here());
         let chosen = choose(purpose, geteuid().is_root(), here);
         if chosen != here && here.exists() {
-            say!("plumb: {} is not used: other users can change it", here.display());
+            say!("plumb: {} is not used: it belongs to another user", here.display());
         }
         chosen
     })
 }
 
 fn choose(purpose: Purpose, is_root: bool, here: &Path) -> PathBuf {
-    if !is_root || owner::is_trusted(here) { here.to_owned() } else { purpose.of_root().into() }
+    if !is_root || owner::is_own(here) { here.to_owned() } else { purpose.of_root().into() }
 }
 
 /// Where `plumb up` writes a kubeconfig by default: of those files, the first that is there.
@@ -78,6 +78,6 @@ mod tests {
         fs::set_permissions(&here, Permissions::from_mode(0o755)).unwrap();
         assert_eq!(of(true), here);
         fs::set_permissions(&here, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(of(true), Path::new("/var/lib/plumb"));
+        assert_eq!(of(true), here, "it is refused and not passed over");
     }
 }

@@ -82,7 +82,7 @@ fn root_finds_its_own_directory_here_and_passes_by_that_of_another_user() {
     give(&data, OTHER);
     let passed = backup(folder.path(), "other.plumb");
     let said = String::from_utf8_lossy(&passed.stderr).into_owned();
-    assert!(said.contains("./plumb-data is not used: other users can change it"), "{said}");
+    assert!(said.contains("./plumb-data is not used: it belongs to another user"), "{said}");
     assert!(!String::from_utf8_lossy(&passed.stdout).contains("./plumb-data"));
 }
 
