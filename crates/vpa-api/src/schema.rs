@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use plumb_resize::QuantityError;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -66,9 +66,11 @@ impl<'de> Deserialize<'de> for IntOrText {
                 f.write_str("a quantity: a string or an integer")
             }
 
-            // With the message of the API server, as if it were a text that is no quantity.
-            fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<IntOrText, A::Error> {
-                Err(A::Error::custom(QuantityError::FormatWrong))
+            // The admission webhook sees an object before the API server compares it with the schema. It reports the text of
+            // the map as an invalid quantity, with its path; upstream's webhook denies such a VPA too.
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<IntOrText, A::Error> {
+                let value = serde_json::Value::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(IntOrText(Quantity(value.to_string())))
             }
 
             fn visit_i64<E: Error>(self, value: i64) -> Result<IntOrText, E> {

@@ -96,20 +96,15 @@ pub struct Response {
 
 /// Why an object is refused.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
-    /// It is invalid.
-    Invalid {
-        /// The kind of the object, with its group.
-        kind: String,
-        /// The group of the kind.
-        group: String,
-        /// The name of the object.
-        name: String,
-        /// What is wrong with it.
-        errors: Vec<FieldError>,
-    },
-    /// It cannot be decoded, for this reason.
-    Undecodable(String),
+pub struct Refusal {
+    /// The kind of the object, with its group.
+    pub kind: String,
+    /// The group of the kind.
+    pub group: String,
+    /// The name of the object.
+    pub name: String,
+    /// What is wrong with it.
+    pub errors: Vec<FieldError>,
 }
 
 /// The longest warning that API servers pass on whole, and how much they pass on altogether.
@@ -152,25 +147,14 @@ fn shortened(text: &str) -> &str {
 impl Refusal {
     /// The `Status` that the API server passes on.
     fn status(&self) -> Value {
-        let (kind, group, name, errors) = match self {
-            Self::Invalid { kind, group, name, errors } => (kind, group, name, errors),
-            Self::Undecodable(message) => return bad_request(message),
-        };
         let cause = |error: &FieldError| json!({ "reason": error.kind.reason(), "message": error.body(), "field": error.path });
-        let causes: Vec<Value> = errors.iter().map(cause).collect();
-        let errors = aggregate_message(errors);
+        let causes: Vec<Value> = self.errors.iter().map(cause).collect();
+        let errors = aggregate_message(&self.errors);
+        let Self { kind, group, name, .. } = self;
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Invalid", "code": 422,
             "message": format!("{kind}.{group} {name:?} is invalid: {errors}"),
             "details": { "name": name, "group": group, "kind": kind, "causes": causes },
         })
     }
-}
-
-/// The `Status` about an object that cannot be decoded.
-fn bad_request(message: &str) -> Value {
-    json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "BadRequest", "code": 400,
-        "message": message,
-    })
 }

@@ -190,25 +190,17 @@ impl Webhook {
     }
 
     fn admit_vpa(&self, request: &Request<'_>) -> (Response, Status, Object) {
-        let read = |object: &serde_json::value::RawValue| {
-            serde_json::from_str::<VerticalPodAutoscaler>(object.get())
+        let read = |object: Option<&serde_json::value::RawValue>| {
+            object.and_then(|object| serde_json::from_str::<VerticalPodAutoscaler>(object.get()).ok())
         };
-        let Some(object) = request.object else {
+        // The schema refuses an object that cannot be read, with the path of the error; or the object is of a newer
+        // schema.
+        let Some(vpa) = read(request.object) else {
             return (Response::default(), Status::Skipped, Object::Vpa);
         };
-        let old = request.old_object.filter(|_| request.operation == "UPDATE").map(read).transpose();
-        let (vpa, old) = match (read(object), old) {
-            (Ok(vpa), old) => (vpa, old.ok().flatten()),
-            // It is of a newer schema, which this webhook does not know. Finalizers can be removed from it.
-            (Err(_), Err(_)) => return (Response::default(), Status::Skipped, Object::Vpa),
-            // As upstream: the API server compares custom resources with the schema after the mutating webhooks.
-            (Err(error), Ok(_)) => {
-                let refused = Some(Refusal::Undecodable(undecodable(&error)));
-                return (Response { refused, ..Response::default() }, Status::Error, Object::Vpa);
-            }
-        };
+        let old = read(request.old_object).filter(|_| request.operation == "UPDATE");
         let verdict = Verdict::new(&vpa.spec, old.as_ref().map(|old| &old.spec), self.gates);
-        let refused = (!verdict.errors.is_empty()).then(|| Refusal::Invalid {
+        let refused = (!verdict.errors.is_empty()).then(|| Refusal {
             kind: request.request_kind.as_ref().map_or("VerticalPodAutoscaler", |kind| &kind.kind).to_owned(),
             group: GROUP.to_owned(),
             name: request.name.clone(),
@@ -221,14 +213,6 @@ impl Webhook {
             Object::Vpa,
         )
     }
-}
-
-/// Why a VPA cannot be decoded, without the position in the body of the request, which clients do not see.
-fn undecodable(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let position = format!(" at line {} column {}", error.line(), error.column());
-    let reason = text.strip_suffix(&position).unwrap_or(&text);
-    format!("cannot decode the VerticalPodAutoscaler: {reason}")
 }
 
 fn left_out(vpa: &str) -> String {
