@@ -367,10 +367,11 @@ mod tests {
             ("verticalpodautoscalers.autoscaling.k8s.io", Object::Vpas),
             ("vpa/web", Object::Vpa("web".to_owned())),
             ("verticalpodautoscaler.autoscaling.k8s.io/web", Object::Vpa("web".to_owned())),
+            ("cloneset/web", Object::Workload("cloneset.apps.kruise.io/web".parse().unwrap())),
         ] {
             assert_eq!(text.parse::<Object>().unwrap(), expected, "{text}");
         }
-        for text in ["pod/", "job/web", "cloneset/web", "/web"] {
+        for text in ["pod/", "job/web", "/web"] {
             let refused = text.parse::<Object>().unwrap_err().to_string();
             assert!(refused.contains("pod/NAME"), "{text}: {refused}");
         }

@@ -8,6 +8,7 @@
 //! template change it resizes pods through the [engine](crate::engine).
 
 pub mod action;
+mod command;
 pub mod counts;
 pub mod decide;
 mod dry_run;
@@ -30,6 +31,7 @@ mod update;
 pub mod view;
 
 pub use action::{Action, Decision, Note, Purpose};
+pub use command::cloneset_command;
 pub use decide::{Context, Failures, PodFailure, State, decide};
 pub use dry_run::Verdict;
 pub use record::ROLLOUT_ANNOTATION;

@@ -1,7 +1,5 @@
 //! Commands of users for a rollout: pause, resume, undo. `plumb rollout` calls these.
 
-mod cloneset;
-
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -23,12 +21,10 @@ use crate::workloads::{
     IN_PLACE_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, recording, template_patch,
 };
 
-pub use cloneset::cloneset_command;
-
 /// The manager of the fields that commands write.
-const FIELD_MANAGER: &str = "plumb-cli";
+pub(crate) const FIELD_MANAGER: &str = "plumb-cli";
 /// How often a workload is read again because another writer wrote it in between.
-const ATTEMPTS: usize = 10;
+pub(crate) const ATTEMPTS: usize = 10;
 
 /// A command for a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +229,11 @@ pub async fn no_rollout(client: &Client, kind: WorkloadKind, metadata: &ObjectMe
         return NoRollout::Superseded(kind.name());
     }
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    if let Ok(None) = webhooks.get_metadata_opt(webhook::NAME).await {
+    // Without the gate the configuration is missing, or has no webhooks.
+    let is_off = |found: &Option<MutatingWebhookConfiguration>| {
+        found.as_ref().is_none_or(|found| found.webhooks.iter().all(Vec::is_empty))
+    };
+    if webhooks.get_opt(webhook::NAME).await.is_ok_and(|found| is_off(&found)) {
         return NoRollout::Off;
     }
     let annotation = metadata.annotations.as_ref().and_then(|all| all.get(IN_PLACE_ANNOTATION));

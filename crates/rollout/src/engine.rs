@@ -51,7 +51,7 @@ pub use pods::{Counts, PodView, Pods};
 pub use reason::Reason;
 pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
 pub(crate) use rollout::PODS_NAMED;
-pub use rollout::{Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
+pub use rollout::{CONDITION, Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, restarted, with_resources_of};

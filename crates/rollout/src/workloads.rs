@@ -33,8 +33,8 @@ mod run;
 mod tracker;
 mod write;
 
+pub use crate::engine::CONDITION;
 pub use admission::{AdmissionContext, Admitted, admit};
-pub use condition::CONDITION;
 pub use kind::WorkloadKind;
 pub use record::{Hold, TemplateResources, WorkloadRecord, revision_of};
 pub use replica_sets::{HELD_ANNOTATION, Live, Step, next_step, release_step};

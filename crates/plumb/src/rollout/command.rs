@@ -145,7 +145,9 @@ pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         let Workload { kind, name } = &named.workload;
         let carried_out = match kind {
             Kind::Held(kind) => commands::command(&client, *kind, &namespace, name, command).await,
-            Kind::CloneSet => commands::cloneset_command(&client, &namespace, name, command).await,
+            Kind::CloneSet => {
+                plumb_rollout::cloneset::cloneset_command(&client, &namespace, name, command).await
+            }
         };
         match carried_out {
             Ok(()) => write_out(&format!("{} {done}\n", named.workload))?,

@@ -292,8 +292,8 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
         (["rollout", "undo", "deploy/web"], "deployment/web: there is no in-place rollout to undo"),
         (["rollout", "resume", "deploy/other"], "deployments.apps \"other\" not found"),
         (["rollout", "status", "deploy/other"], "deployments.apps \"other\" not found"),
-        (["rollout", "status", "web"], "write deploy/NAME, sts/NAME or ds/NAME"),
-        (["rollout", "status", "cloneset/web"], "kubectl get cloneset"),
+        (["rollout", "status", "web"], "write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME"),
+        (["rollout", "status", "cloneset/web"], "clonesets.apps.kruise.io \"web\" not found"),
     ] {
         let (code, printed) = run(&cluster, &command);
         assert!(code != Some(0) && printed.contains(expected), "{command:?}: {code:?} {printed}");

@@ -7,10 +7,10 @@ use plumb_client::Api;
 use plumb_controller::{controller_of, revision};
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Command, CommandError, FIELD_MANAGER};
+use super::ROLLOUT_ANNOTATION;
+use super::revisions::is_same;
 use crate::api::cloneset::CloneSet;
-use crate::cloneset::ROLLOUT_ANNOTATION;
-use crate::cloneset::revisions::is_same;
+use crate::commands::{ATTEMPTS, Command, CommandError, FIELD_MANAGER};
 use crate::engine::RolloutRecord;
 
 /// Carries out a command for a `CloneSet`: a pause is that of its update strategy, an undo writes the template of before.

@@ -7,6 +7,9 @@ use super::desired::Desired;
 use super::failure::StuckReason;
 use super::pods::Counts;
 
+/// The type of the condition of a workload that reports its rollout.
+pub const CONDITION: &str = "InPlaceResizing";
+
 /// The direction of a rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Heading {

@@ -14,10 +14,7 @@ use plumb_controller::clock::whole_seconds;
 use serde_json::{Value, json};
 
 use super::object::Workload;
-use crate::engine::{Phase, RolloutStatus};
-
-/// The type of the condition.
-pub const CONDITION: &str = "InPlaceResizing";
+use crate::engine::{CONDITION, Phase, RolloutStatus};
 
 /// The reason once the workload's controller has recreated the pods.
 const RECREATED: &str = "Recreated";

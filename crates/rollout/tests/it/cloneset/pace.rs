@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
+use plumb_rollout::cloneset::cloneset_command;
 use plumb_rollout::cloneset::keys;
 use plumb_rollout::cloneset::status::rollout;
-use plumb_rollout::commands::{Command, CommandError, cloneset_command};
+use plumb_rollout::commands::{Command, CommandError};
 use plumb_rollout::workloads::CONDITION;
 use serde_json::{Value, json};
 
