@@ -42,11 +42,8 @@ pub enum Verdict {
 impl Verdict {
     /// Reads the answer to a dry run, and whether it stays so; an error if it says nothing about the pod.
     fn read(answer: kube::Result<Pod>) -> Result<(Self, bool), kube::Error> {
-        let error = match answer {
-            // It may be refused later: then its creation fails, and no other pod is deleted.
-            Ok(_) => return Ok((Self::Admitted, true)),
-            Err(error) => error,
-        };
+        // It may be refused later: then its creation fails, and no other pod is deleted.
+        let Err(error) = answer else { return Ok((Self::Admitted, true)) };
         match (&error, Refusal::of(&error)) {
             // The name is taken, which is checked last.
             (kube::Error::Api(status), _) if status.is_already_exists() => Ok((Self::Admitted, true)),

@@ -255,7 +255,8 @@ fn answer_failures(
                 }
             }
             (OnFailure::RecreatePod, _) => {
-                if budget.take(if view.available { Cost::Unavailable } else { Cost::None }) {
+                let cost = if view.available { Cost::Unavailable } else { Cost::None };
+                if budget.take(cost) {
                     actions.push(Action::Evict(pod.to_owned()));
                 }
             }

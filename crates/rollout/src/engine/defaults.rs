@@ -25,7 +25,7 @@ pub(super) fn is_default(path: &str, value: &Value, without: &Map<String, Value>
         ("containers" | "initContainers", "imagePullPolicy") => json!(pull_policy(without)),
         ("containers" | "initContainers", "resizePolicy") => return restarts_nothing(value),
         ("ports", "protocol") => json!("TCP"),
-        ("env", "value") => json!(""),
+        ("env", "value") | ("hostPath", "type") => json!(""),
         ("fieldRef", "apiVersion") => json!("v1"),
         ("httpGet", "scheme") => json!("HTTP"),
         ("httpGet", "path") => json!("/"),
@@ -36,7 +36,6 @@ pub(super) fn is_default(path: &str, value: &Value, without: &Map<String, Value>
         ("livenessProbe" | "readinessProbe" | "startupProbe", "failureThreshold") => json!(3),
         ("secret" | "configMap" | "projected" | "downwardAPI", "defaultMode") => json!(0o644),
         ("serviceAccountToken", "expirationSeconds") => json!(3600),
-        ("hostPath", "type") => json!(""),
         _ => return false,
     };
     *value == default

@@ -29,6 +29,7 @@ pub enum Direction {
 /// knows the target and the resources before (`VerticalUpdateState` of OpenKruise's proposal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and a field of the annotation")]
 pub struct PodRecord {
     /// The revision that the pod follows.
     pub revision: String,

@@ -188,7 +188,7 @@ impl WorkloadRecord {
         let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
         let revision = revision_of(&plumb_client::encode_template(template), generation);
         let revert = self.is_revert(template);
-        let rollout = RolloutRecord { paused, revert, ..RolloutRecord::new(revision, base, previous, now) };
+        let rollout = RolloutRecord { revert, paused, ..RolloutRecord::new(revision, base, previous, now) };
         Some(Self { rollout, template: Some(resources), ended: None, ..self.clone() })
     }
 

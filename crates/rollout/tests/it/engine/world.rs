@@ -392,7 +392,7 @@ impl World {
         let breaks = view.available && view.is_exposed() && was_ready;
         match fate {
             Fate::Applies | Fate::Refused | Fate::Undone | Fate::Unready | Fate::Oom => {
-                apply_resources(&mut pod)
+                apply_resources(&mut pod);
             }
             Fate::Infeasible => set_condition(&mut pod, "PodResizePending", "True", "Infeasible"),
             Fate::Defers => set_condition(&mut pod, "PodResizePending", "True", "Deferred"),

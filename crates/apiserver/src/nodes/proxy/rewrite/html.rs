@@ -252,10 +252,10 @@ mod tests {
         let p = PREFIX;
         for (given, expected) in [
             (r#"<a href="/x">x</a>"#, format!(r#"<a href="{p}/x">x</a>"#)),
-            (r#"<A  HREF = '/x?a=b&amp;c'>"#, format!(r#"<A  HREF = '{p}/x?a=b&amp;c'>"#)),
+            (r"<A  HREF = '/x?a=b&amp;c'>", format!(r"<A  HREF = '{p}/x?a=b&amp;c'>")),
             ("<img alt=/y src=/x>", format!("<img alt=/y src={p}/x>")),
             (r#"<img alt="a > b" src="/x"/>"#, format!(r#"<img alt="a > b" src="{p}/x"/>"#)),
-            (r#"<form action=/x method=post>"#, format!(r#"<form action={p}/x method=post>"#)),
+            (r"<form action=/x method=post>", format!(r"<form action={p}/x method=post>")),
             (r#"<a href="http://10.0.0.1:80/x">"#, format!(r#"<a href="{p}/x">"#)),
             (r#"<a href="http://example.com/x">"#, r#"<a href="http://example.com/x">"#.to_owned()),
             (r##"<a href="x"><a href="#y"><a href>"##, r##"<a href="x"><a href="#y"><a href>"##.to_owned()),
