@@ -394,7 +394,7 @@ impl Drop for PendingAdmission {
 }
 
 /// A critical pod that waits until the pods that it preempts have ended. Deferred resizes do not get the capacity that they
-/// free, or they would be terminated in vain.
+/// free, or their termination would not let the critical pod in.
 pub(crate) struct Preemption {
     allocations: Arc<AllocationManager>,
     uid: String,

@@ -263,7 +263,7 @@ impl Allocator {
         failed: Option<Predicate>,
     ) -> Option<Vec<String>> {
         let victims = self.victims(uid, info, &allocation.allocated)?;
-        // They must not be terminated in vain: for a pod that fails a predicate, uses a port of a pod that stays, or gets too
+        // Terminate none of them for a pod that still cannot be admitted: one that fails a predicate, uses a port of a pod that stays, or gets too
         // few exclusive CPUs.
         let mut without = self.clone();
         for victim in &victims {
