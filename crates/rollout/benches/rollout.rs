@@ -96,6 +96,7 @@ fn change_of_one_pod(pods_in_all: usize) {
             max_unavailable: 50,
             others: 0,
             others_unavailable: 0,
+            missing_since: None,
             now,
         }));
     }

@@ -48,10 +48,13 @@ pub use failure::{Failure, Refusal, StuckReason};
 pub use hooks::{Hooks, NotDone, REVISION_LABEL, ResizeOnly, change_back};
 pub use pod_state::{Judgement, NextWrite, PodPolicy, PodState, is_ready, judge};
 pub use pods::{Counts, PodView, Pods};
+pub(crate) use pods::{is_unschedulable, readiness_changed_at};
 pub use reason::Reason;
 pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
 pub(crate) use rollout::PODS_NAMED;
-pub use rollout::{CONDITION, Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
+pub use rollout::{
+    CONDITION, Canaries, Heading, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus,
+};
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, restarted, with_resources_of};

@@ -326,6 +326,7 @@ impl Scope<'_> {
             max_unavailable: usize::try_from(max_unavailable).unwrap_or(0),
             others: self.views.len().saturating_sub(pods.len()),
             others_unavailable: outside.count().saturating_add(others.disturbed),
+            missing_since: None,
             now: self.context.now,
         });
         decision.wake_at(decided.due);
@@ -424,6 +425,7 @@ impl Scope<'_> {
             engine::Action::RecreateAll(failure) => {
                 Some(RolloutRecord { heading: Heading::Recreate, failure: Some(failure), ..record.clone() })
             }
+            engine::Action::Choose(canaries) => Some(RolloutRecord { canaries, ..record.clone() }),
             engine::Action::StepDone => Some(RolloutRecord { step_done_at: Some(now), ..record.clone() }),
             engine::Action::NextStep => {
                 Some(RolloutRecord { step: record.step + 1, step_done_at: None, ..record.clone() })
@@ -469,8 +471,9 @@ fn settled(view: &PodView) -> engine::PodView {
         order: 0,
         judgement: Judgement { state, next: NextWrite::Nothing, obstacle: None, applied: true, due: None },
         available: view.is_available,
-        unready_since: None,
+        readiness_changed_at: engine::readiness_changed_at(&view.pod),
         starting: false,
+        unschedulable: !view.is_available && engine::is_unschedulable(&view.pod),
         grows: false,
         restarts: false,
         intended: true,

@@ -14,7 +14,9 @@
 //! Every pod that is unavailable counts against `maxUnavailable`, whatever made it so, and so does every pod whose resize is
 //! under way, because it may become unready. So no more pods than that are unavailable by a rollout. If `maxUnavailable` is 0, one
 //! pod at a time is resized that no container is restarted for (OpenKruise's issue 2049). A resize without a restart does not wait
-//! for a pod that was unavailable before its own resize, which is done: it may never become available.
+//! for a pod that was unavailable before its own resize, which is done, or that is unschedulable: it may never become available.
+//!
+//! A canary records the pods that it chooses before their resizes begin, so that it chooses no other one if a pod is deleted.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +25,9 @@ use jiff::Timestamp;
 use super::failure::{Failure, StuckReason};
 use super::pod_state::PodState;
 use super::pods::{Cost, PodView, Pods};
-use super::rollout::{Heading, PODS_NAMED, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus};
+use super::rollout::{
+    Canaries, Heading, PODS_NAMED, Phase, PodFailure, RolloutOutcome, RolloutRecord, RolloutStatus,
+};
 use super::settings::Settings;
 use crate::api::OnFailure;
 
@@ -49,6 +53,8 @@ pub struct State<'a> {
     pub others: usize,
     /// How many of these are unavailable.
     pub others_unavailable: usize,
+    /// Since when pods are missing, or others are unavailable, as it was observed; since the rollout began if `None`.
+    pub missing_since: Option<Timestamp>,
     /// The current time.
     pub now: Timestamp,
 }
@@ -66,6 +72,8 @@ pub enum Action {
     RollBackAll(PodFailure),
     /// Leave all pods to the workload's own controller.
     RecreateAll(PodFailure),
+    /// Record the pods of the canary. Those that are new resize with a later decision.
+    Choose(Canaries),
     /// Record that the pods of the canary step are done.
     StepDone,
     /// Record that the next canary step begins.
@@ -137,8 +145,8 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     actions.extend(state.pods.reverts().cloned().map(Action::Update));
     let limits = Limits::new(state);
     let backs_off = begin(state, &limits, &mut budget, actions);
-    if let Some((number, pods)) = limits.step
-        && limits.moved_done >= pods
+    if let Some((number, _)) = limits.step
+        && limits.is_step_done(state)
     {
         return step_is_done(state, number, actions, due);
     }
@@ -151,7 +159,7 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     if limits.begun >= limits.partition && counts.stuck == 0 {
         return (Phase::Partitioned, String::new());
     }
-    if limits.step.is_some_and(|(_, pods)| limits.moved >= pods) {
+    if limits.has_failed() {
         let why = if counts.stuck > 0 { "" } else { "pods of the canary were resized back" };
         return (Phase::Held, why.to_owned());
     }
@@ -161,26 +169,50 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     waits_for_availability(state, due)
 }
 
-/// The phase of a rollout whose next pod has to wait because too many are unavailable. It is `Held` once none of them has been so
-/// for less than the deadline: before that they may be starting, or restarting.
+/// The phase of a rollout whose next pod has to wait because too many are unavailable, or may become so. It is `Held` once none of
+/// them has been so for less than the deadline: before that they may be starting, or restarting.
 fn waits_for_availability(state: &State<'_>, due: &mut Option<Timestamp>) -> (Phase, String) {
     let unavailable = state.pods.unavailable();
     let max = max_unavailable(state);
-    let count = unavailable.len() + missing(state);
-    if count.saturating_sub(not_awaited(state)) == 0 && max == 0 {
+    let missing = missing(state);
+    let count = unavailable.len() + missing;
+    let unapplied = unapplied(state);
+    let is_full = is_full(state);
+    if unapplied.is_empty() && !is_full && max == 0 && count.saturating_sub(not_awaited(state)) == 0 {
         return (Phase::Held, NO_RESTARTS.to_owned());
     }
-    let names: Vec<&str> = state.pods.unavailable().take(PODS_NAMED).map(String::as_str).collect();
-    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    let message = format!(
-        "waiting for pods to become available: {count} of {} unavailable, maxUnavailable is {max}{names}",
-        state.replicas.max(state.pods.len())
-    );
-    let deadlines = unavailable.filter_map(|name| {
-        let since = state.pods.get(name)?.unready_since?;
-        since.checked_add(state.settings.pod.deadline).ok().filter(|deadline| *deadline > state.now)
-    });
+    let mut reasons = Vec::new();
+    if count > 0 || unapplied.is_empty() && !is_full {
+        let names: Vec<&str> = state.pods.unavailable().take(PODS_NAMED).map(String::as_str).collect();
+        let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        reasons.push(format!(
+            "waiting for pods to become available: {count} of {} unavailable, maxUnavailable is {max}{names}",
+            state.replicas.max(state.pods.len())
+        ));
+    }
+    if !unapplied.is_empty() {
+        let names: Vec<&str> = unapplied.iter().take(PODS_NAMED).map(|(name, _)| *name).collect();
+        reasons.push(format!(
+            "nodes may still apply {} resizes, maxUnavailable is {max} ({})",
+            unapplied.len(),
+            names.join(", ")
+        ));
+    }
+    if is_full {
+        reasons.push(format!(
+            "{} resizes wait for their nodes, and no more are begun",
+            state.pods.waiting_beside()
+        ));
+    }
+    let pod = &state.settings.pod;
+    let after = |since: Timestamp| since.checked_add(pod.deadline.max(pod.min_ready)).ok();
+    let of_missing =
+        (missing > 0).then(|| after(state.missing_since.unwrap_or(state.record.started_at))).flatten();
+    let of_unapplied = unapplied.iter().filter_map(|(_, view)| view.judgement.due);
     // Iterates over all that are unavailable, which are few: the rollout makes no more than maxUnavailable so.
+    let deadlines = unavailable.filter_map(|name| after(state.pods.get(name)?.readiness_changed_at?));
+    let deadlines = deadlines.chain(of_unapplied).chain(of_missing).filter(|deadline| *deadline > state.now);
+    let message = reasons.join("; ");
     match deadlines.max() {
         Some(deadline) => {
             *due = Some(due.map_or(deadline, |due| due.min(deadline)));
@@ -188,6 +220,14 @@ fn waits_for_availability(state: &State<'_>, due: &mut Option<Timestamp>) -> (Ph
         }
         None => (Phase::Held, message),
     }
+}
+
+/// The available pods that a node may make unavailable by a resize that is overdue, or that a new template has superseded.
+fn unapplied<'a>(state: &State<'a>) -> Vec<(&'a str, &'a PodView)> {
+    if state.pods.exposed() == state.pods.unavailable().len() {
+        return Vec::new();
+    }
+    state.pods.iter().filter(|(_, view)| view.available && view.is_exposed()).collect()
 }
 
 const NO_RESTARTS: &str = "pods have to be restarted, and maxUnavailable is 0";
@@ -244,9 +284,9 @@ fn answer_failures(
             }
             (OnFailure::RollbackPod, PodState::Stuck { .. }) => {
                 let Some(restarts) = view.back_restarts else { continue };
-                let cost = match (view.available, restarts) {
-                    (true, true) => Cost::Unavailable,
-                    (true, false) if reason.is_applied() => Cost::Concurrent,
+                let cost = match (view.is_exposed(), restarts) {
+                    (false, true) => Cost::Unavailable,
+                    (false, false) if reason.is_applied() => Cost::Concurrent,
                     _ => Cost::None,
                 };
                 if budget.take(cost) {
@@ -255,7 +295,7 @@ fn answer_failures(
                 }
             }
             (OnFailure::RecreatePod, _) => {
-                let cost = if view.available { Cost::Unavailable } else { Cost::None };
+                let cost = if view.is_exposed() { Cost::None } else { Cost::Unavailable };
                 if budget.take(cost) {
                     actions.push(Action::Evict(pod.to_owned()));
                 }
@@ -271,8 +311,8 @@ struct Budget {
     max: usize,
     /// How many are, or may become so by what is under way.
     used: usize,
-    /// How many of these a resize without a restart does not wait for: they were unavailable before the rollout, and may be so
-    /// for ever.
+    /// How many of these a resize without a restart does not wait for: they were unavailable before the rollout, or are
+    /// unschedulable, and may be so for ever.
     not_awaited: usize,
 }
 
@@ -310,7 +350,26 @@ fn missing(state: &State<'_>) -> usize {
 
 /// How many unavailable pods the resizes without a restart do not wait for.
 fn not_awaited(state: &State<'_>) -> usize {
-    state.pods.not_awaited(state.record.heading == Heading::Back || state.record.revert)
+    let settled = state.pods.not_awaited(state.record.heading == Heading::Back || state.record.revert);
+    settled.saturating_add(state.pods.unschedulable().min(most_beside(state)))
+}
+
+/// How many resizes without a restart may be under way.
+fn most_concurrent(state: &State<'_>) -> usize {
+    state.settings.max_concurrent.rounded_up(state.pods.len()).max(1)
+}
+
+/// How many pods may wait for their nodes, deferred, overdue or unschedulable, beside `maxConcurrent` resizes that are under way.
+/// More would say nothing new about a cluster that is full, and all of them might be applied at once.
+fn most_beside(state: &State<'_>) -> usize {
+    most_concurrent(state).max(MOST_BESIDE)
+}
+
+const MOST_BESIDE: usize = 10;
+
+/// Whether no more pods that grow may be resized, because so many resizes wait for their nodes.
+fn is_full(state: &State<'_>) -> bool {
+    state.pods.waiting_beside() >= most_beside(state)
 }
 
 fn paused(state: &State<'_>) -> Option<String> {
@@ -344,6 +403,10 @@ struct Limits<'a> {
     moved: usize,
     /// How many of these are done.
     moved_done: usize,
+    /// How many pods the canary has chosen, those that are gone since among them.
+    chosen: usize,
+    /// Those of them whose resize has not begun.
+    next: BTreeSet<&'a str>,
 }
 
 impl<'a> Limits<'a> {
@@ -356,6 +419,8 @@ impl<'a> Limits<'a> {
             begun: state.pods.begun(),
             moved: state.pods.moved(),
             moved_done: state.pods.moved_done(),
+            chosen: 0,
+            next: BTreeSet::new(),
         }
     }
 
@@ -372,29 +437,74 @@ impl<'a> Limits<'a> {
             .map(|step| (state.record.step, step.pods.rounded_up(total).clamp(1, partition.max(1))));
         let all = Self { partition, step, ..none };
         if !state.is_ordered || partition == total {
-            return all;
+            return all.with_canaries(state);
         }
         let mut by_order: Vec<_> = state.pods.iter().map(|(name, view)| (view.order, name, view)).collect();
         by_order.sort_unstable_by_key(|(order, name, _)| (*order, *name));
         by_order.truncate(partition);
         let number = |is: fn(&PodView) -> bool| by_order.iter().filter(|(_, _, view)| is(view)).count();
-        Self {
+        let ordered = Self {
             begun: number(PodView::has_begun),
             moved: number(|view| view.moved),
             moved_done: number(PodView::has_moved),
             only: Some(by_order.iter().map(|(_, name, _)| *name).collect()),
             ..all
+        };
+        ordered.with_canaries(state)
+    }
+
+    /// Adds the pods that the canary has chosen.
+    fn with_canaries(self, state: &State<'a>) -> Self {
+        if self.step.is_none() {
+            return self;
         }
+        let canaries = &state.record.canaries;
+        let has_not_begun = |name: &&str| {
+            let view = state.pods.get(name);
+            self.contains(name)
+                && view.is_some_and(|view| !view.moved && view.judgement.state == PodState::Pending)
+        };
+        let next = canaries.next.iter().map(String::as_str).filter(has_not_begun);
+        // Nothing begins once the step is done.
+        let next = if state.record.step_done_at.is_none() { next.collect() } else { BTreeSet::new() };
+        // Pods that had begun another resize, which this one superseded, were not chosen.
+        Self { chosen: canaries.chosen.max(self.moved), next, ..self }
     }
 
     fn contains(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(name))
     }
 
-    /// How many more pods may begin a resize.
-    fn left(&self) -> usize {
-        let of_step = self.step.map_or(usize::MAX, |(_, pods)| pods.saturating_sub(self.moved));
-        self.partition.saturating_sub(self.begun).min(of_step)
+    /// How many more pods may begin a resize, or be chosen by the canary for one.
+    fn left(&self, state: &State<'_>) -> usize {
+        let of_step = match self.step {
+            Some(_) if state.record.step_done_at.is_some() => 0,
+            Some((_, pods)) => pods.saturating_sub(self.chosen),
+            None => usize::MAX,
+        };
+        self.partition.saturating_sub(self.begun + self.next.len()).min(of_step)
+    }
+
+    /// Whether the canary has chosen as many pods as it may, and all have begun.
+    fn has_begun_step(&self) -> bool {
+        self.step.is_some_and(|(_, pods)| self.chosen >= pods) && self.next.is_empty()
+    }
+
+    /// Whether all pods of the canary step are done. Those that were deleted are, once their replacements are available, which
+    /// have the new resources.
+    fn is_step_done(&self, state: &State<'_>) -> bool {
+        let is_recorded = state.record.step_done_at.is_some();
+        let are_replaced = || {
+            let is_replacement = |view: &PodView| !view.moved && view.judgement.state == PodState::Done;
+            let mut unavailable = state.pods.unavailable().filter_map(|name| state.pods.get(name));
+            self.chosen == self.moved || missing(state) == 0 && !unavailable.any(is_replacement)
+        };
+        self.moved_done == self.moved && (is_recorded || self.has_begun_step() && are_replaced())
+    }
+
+    /// Whether a pod of the canary step cannot be done: it is stuck, or was resized back.
+    fn has_failed(&self) -> bool {
+        self.has_begun_step() && self.moved_done < self.moved
     }
 }
 
@@ -422,18 +532,16 @@ fn step_is_done(
     (Phase::Progressing, String::new())
 }
 
-/// How many pods may wait for nodes that defer their resizes, beside `maxConcurrent` resizes that are under way. More would say
-/// nothing new about a cluster that is full, and all of them might be applied at once.
-const MOST_DEFERRED: usize = 10;
-
 /// Begins as many resizes as the pace allows. Whether there are pods whose resize would begin if they did not back off.
 fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &mut Vec<Action>) -> bool {
-    let most = state.settings.max_concurrent.rounded_up(state.pods.len()).max(1);
-    let mut concurrent = most.saturating_sub(state.pods.concurrent());
-    let mut left = limits.left();
-    let is_full = state.pods.deferred() >= most.max(MOST_DEFERRED);
+    let mut concurrent = most_concurrent(state).saturating_sub(state.pods.concurrent());
+    let mut left = limits.left(state);
+    let mut of_partition = limits.partition.saturating_sub(limits.begun);
+    let is_full = is_full(state);
     // The nodes that a pod of this decision is resized on.
     let mut taken: BTreeSet<&str> = BTreeSet::new();
+    // The pods that the canary chooses.
+    let mut chosen: BTreeSet<&str> = BTreeSet::new();
     // With `Hold`, a refused resize, which counts as begun, is sent again.
     let retries = state.record.heading != Heading::Back && on_failure(state) == OnFailure::Hold;
     let mut backs_off = false;
@@ -441,10 +549,14 @@ fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &
         for again in [false, true] {
             for name in state.pods.candidates(cost, again) {
                 let is_slow = cost != Cost::Unavailable && concurrent == 0;
-                if is_slow || !budget.allows(cost) || !again && left == 0 {
+                if is_slow || !budget.allows(cost) || !again && left == 0 && limits.next.is_empty() {
                     break;
                 }
-                let Some(view) = state.pods.get(name).filter(|_| limits.contains(name)) else { continue };
+                let is_next = limits.next.contains(name.as_str());
+                let is_limited = !again && if is_next { of_partition == 0 } else { left == 0 };
+                let Some(view) = state.pods.get(name).filter(|_| !is_limited && limits.contains(name)) else {
+                    continue;
+                };
                 let is_refused = matches!(view.judgement.state, PodState::Stuck { .. });
                 let waits = view.grows && (is_full || taken.contains(view.node.as_str()));
                 if is_refused && !retries || waits {
@@ -459,10 +571,24 @@ fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &
                 }
                 budget.take(cost);
                 concurrent -= usize::from(cost != Cost::Unavailable);
-                left -= usize::from(!again);
-                actions.push(Action::Update(name.clone()));
+                if is_next {
+                    of_partition -= 1;
+                } else if !again {
+                    left -= 1;
+                }
+                if again || is_next || limits.step.is_none() {
+                    actions.push(Action::Update(name.clone()));
+                } else {
+                    chosen.insert(name);
+                }
             }
         }
+    }
+    if !chosen.is_empty() {
+        actions.push(Action::Choose(Canaries {
+            chosen: limits.chosen + chosen.len(),
+            next: limits.next.union(&chosen).map(ToString::to_string).collect(),
+        }));
     }
     backs_off
 }

@@ -119,7 +119,7 @@ pub struct Judgement {
     /// The next write.
     pub next: NextWrite,
     /// Why the resize that is under way will be stuck after its deadline: the node defers it or fails to actuate it, or the
-    /// pod is not ready since.
+    /// pod is not ready since. After the deadline it is set while the node may still apply the resize.
     pub obstacle: Option<(StuckReason, String)>,
     /// Whether the node has applied the resize that is under way: the pod has to become available, or soaks.
     pub applied: bool,
@@ -244,6 +244,10 @@ fn following(
         Resize::Failed(reason, message, next, due) => {
             Judgement::new(PodState::Stuck { reason, message }, next).until(due)
         }
+        Resize::Overdue(reason, message) => {
+            let obstacle = Some((reason, message.clone()));
+            Judgement::new(PodState::Stuck { reason, message }, NextWrite::Nothing).hindered_by(obstacle)
+        }
         Resize::Applied => applied(pod, hooks, record, policy, now),
     }
 }
@@ -269,6 +273,11 @@ fn rolling_back(
         Resize::Failed(reason, message, _, _) => {
             Judgement::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
         }
+        Resize::Overdue(reason, message) => {
+            let obstacle = Some((reason, message.clone()));
+            let state = PodState::RollbackFailed { reason, message };
+            Judgement::new(state, NextWrite::Nothing).hindered_by(obstacle)
+        }
         Resize::Applied if !record.added.is_empty() => {
             let message = format!("a resize cannot remove {}", record.added.join(", "));
             let reason = StuckReason::NotResizable;
@@ -288,6 +297,8 @@ enum Resize {
         deadline: Timestamp,
     },
     Failed(StuckReason, String, NextWrite, Option<Timestamp>),
+    /// The deadline has passed. The pod has the resources in its spec, so the node may apply them at any time.
+    Overdue(StuckReason, String),
     Applied,
 }
 
@@ -339,7 +350,7 @@ fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now
         Stage::Proposed | Stage::InProgress => (StuckReason::DeadlineExceeded, stage.to_string()),
     };
     if overdue {
-        Resize::Failed(reason, message, NextWrite::Nothing, None)
+        Resize::Overdue(reason, message)
     } else {
         let is_hindered = matches!(stage, Stage::Deferred { .. } | Stage::Failing { .. });
         let obstacle = is_hindered.then_some((reason, message));

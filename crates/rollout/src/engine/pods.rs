@@ -27,10 +27,12 @@ pub struct PodView {
     pub judgement: Judgement,
     /// Whether it is available.
     pub available: bool,
-    /// Since when it is not ready, as far as its status has it.
-    pub unready_since: Option<Timestamp>,
+    /// When it became ready, or unready, as far as its status has it: since then it is expected to become available.
+    pub readiness_changed_at: Option<Timestamp>,
     /// Whether its containers have not started: it waits for a node, for an image, for a volume.
     pub starting: bool,
+    /// Whether the scheduler has found no node for it.
+    pub unschedulable: bool,
     /// Whether the resize that is next, or under way, makes the pod request more of its node.
     pub grows: bool,
     /// Whether that resize restarts a container, or makes the pod unavailable in another way.
@@ -46,7 +48,7 @@ pub struct PodView {
     /// Whether a resize to another revision was sent that the node does not apply, and a new template has superseded it.
     pub overtaken: bool,
     /// Whether the node may be about to apply a resize to another revision, which a new template has superseded. After the
-    /// deadline of that resize it is not expected to any more.
+    /// deadline of that resize it is not expected to any more, unless it restarts a container.
     pub superseding: bool,
     /// Whether the way back restarts a container, if there is a way back.
     pub back_restarts: Option<bool>,
@@ -83,12 +85,14 @@ impl PodView {
             pending.map(|record| record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX));
         let expires_at = expires_at.filter(|at| *at > now);
         judgement.due = judgement.due.into_iter().chain(expires_at).min();
+        let may_restart = other.as_ref().is_some_and(|record| record.restarting) && is_unapplied(pod);
         Self {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             order,
             available,
-            unready_since: unready_since(pod),
+            readiness_changed_at: readiness_changed_at(pod),
             starting: pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending"),
+            unschedulable: !available && is_unschedulable(pod),
             grows: of(|change| change.grows, |record| record.growing),
             restarts: of(|change| change.restarts, |record| record.restarting),
             intended: record.is_some(),
@@ -96,7 +100,7 @@ impl PodView {
             unready_before: record.as_ref().is_some_and(|record| record.unready),
             unready_by_resize: record.as_ref().is_some_and(|record| record.unready_by_resize),
             overtaken: other.is_some() && pending.is_none(),
-            superseding: expires_at.is_some(),
+            superseding: expires_at.is_some() || may_restart,
             back_restarts,
             judgement,
         }
@@ -121,22 +125,37 @@ impl PodView {
             && matches!(self.judgement.state, PodState::Resizing { .. })
     }
 
-    /// Whether the pod is unavailable, or its resize may make it so: it counts against `maxUnavailable`.
+    /// Whether the deadline of its resize has passed, and the node may still apply it.
+    fn is_overdue(&self) -> bool {
+        is_stuck(&self.judgement.state) && self.judgement.obstacle.is_some()
+    }
+
+    /// Whether its resize, which restarts no container, waits beside the others for its node: it is deferred, or overdue.
+    pub(super) fn waits_beside(&self) -> bool {
+        self.is_deferred() || self.is_overdue() && !self.restarts
+    }
+
+    /// Whether the pod is unavailable, or its resize may make it so: it counts against `maxUnavailable`. So does one whose node
+    /// may still restart a container after the deadline: a job on the node ends, and all such pods restart at once.
     pub fn is_exposed(&self) -> bool {
-        !self.available || self.judgement.state.is_in_flight() && !self.is_deferred() || self.superseding
+        !self.available
+            || self.judgement.state.is_in_flight() && !self.is_deferred()
+            || self.is_overdue() && self.restarts
+            || self.superseding
     }
 
     /// Whether the pod is done, or was resized back, and is unavailable as it was before the rollout. It may never become available,
     /// and resizes of other pods that restart no container do not wait for it.
     pub fn is_unavailable_as_before(&self) -> bool {
         let is_settled = matches!(self.judgement.state, PodState::Done | PodState::RolledBack { .. });
-        !self.available && is_settled && self.unready_before && !self.unready_by_resize
+        !self.available && !self.unschedulable && is_settled && self.unready_before && !self.unready_by_resize
     }
 
     /// Whether the pod has the resources to which a rollback returns it, and is unavailable with these, too: the resizes of other
     /// pods back to theirs, if they restart no container, do not wait for it.
     pub fn is_unavailable_after_rollback(&self) -> bool {
         !self.available
+            && !self.unschedulable
             && match self.judgement.state {
                 PodState::RolledBack { .. } => true,
                 PodState::Done => self.unready_before,
@@ -191,6 +210,12 @@ fn may_be_applied(pod: &Pod, record: &PodRecord) -> bool {
         )
 }
 
+/// Whether the node has neither applied the resources in the spec of a pod nor answered that it cannot ever do so.
+fn is_unapplied(pod: &Pod) -> bool {
+    let stage = status::read(pod).map(|reading| reading.stage);
+    !matches!(stage, Ok(Stage::Applied | Stage::Infeasible { .. }))
+}
+
 /// Whether a pod has been ready for `min_ready`, and if not yet, when it will have been.
 fn availability(pod: &Pod, min_ready: SignedDuration, now: Timestamp) -> (bool, Option<Timestamp>) {
     let Some(since) = ready_since(pod) else { return (false, None) };
@@ -201,15 +226,17 @@ fn availability(pod: &Pod, min_ready: SignedDuration, now: Timestamp) -> (bool, 
     }
 }
 
-/// Since when a pod is not ready: since it was created, if its node has reported nothing yet.
-fn unready_since(pod: &Pod) -> Option<Timestamp> {
+/// When a pod became ready, or unready: when it was created, if its node has reported nothing yet.
+pub(crate) fn readiness_changed_at(pod: &Pod) -> Option<Timestamp> {
     let ready = pod.status.as_ref().and_then(|status| status::condition(status, "Ready"));
-    match ready {
-        Some(ready) if ready.status == "True" => None,
-        Some(ready) => ready.last_transition_time.as_ref(),
-        None => pod.metadata.creation_timestamp.as_ref(),
-    }
-    .map(|time| time.0)
+    let changed_at = ready.and_then(|ready| ready.last_transition_time.as_ref());
+    changed_at.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
+}
+
+/// Whether the scheduler has found no node for a pod.
+pub(crate) fn is_unschedulable(pod: &Pod) -> bool {
+    let scheduled = pod.status.as_ref().and_then(|status| status::condition(status, "PodScheduled"));
+    scheduled.is_some_and(|scheduled| scheduled.status == "False")
 }
 
 /// The kind of the next action for a pod.
@@ -361,8 +388,10 @@ pub struct Pods {
     waiting: BTreeSet<Name>,
     /// How many resizes count against `maxConcurrent`.
     concurrent: usize,
-    /// How many resizes without a restart nodes defer.
-    deferred: usize,
+    /// How many resizes without a restart wait for their nodes, deferred or overdue.
+    beside: usize,
+    /// How many pods are unschedulable.
+    unschedulable: usize,
     /// How many pods are unavailable, or may become so by a resize that is under way.
     exposed: usize,
     /// How many pods are settled and unavailable as they were before the rollout.
@@ -463,7 +492,8 @@ impl Pods {
             (view.moved, &mut self.moved),
             (view.has_moved(), &mut self.moved_done),
             (view.is_counted(), &mut self.concurrent),
-            (view.is_deferred(), &mut self.deferred),
+            (view.waits_beside(), &mut self.beside),
+            (view.unschedulable, &mut self.unschedulable),
             (view.is_exposed(), &mut self.exposed),
             (view.is_unavailable_as_before(), &mut self.unavailable_as_before),
             (view.is_unavailable_after_rollback(), &mut self.unavailable_after_rollback),
@@ -485,7 +515,7 @@ impl Pods {
         let position = || (view.order, name.to_owned());
         toggle(&mut self.stuck, name.to_owned(), added && is_stuck(state));
         let obstacle = view.judgement.obstacle.as_ref();
-        toggle(&mut self.waiting, name.to_owned(), added && obstacle.is_some());
+        toggle(&mut self.waiting, name.to_owned(), added && obstacle.is_some() && !is_stuck(state));
         let is_deferred = obstacle.is_some_and(|(reason, _)| *reason == StuckReason::Deferred);
         if is_deferred && matches!(state, PodState::Resizing { .. }) {
             adjust(&mut self.counts.deferred);
@@ -535,8 +565,12 @@ impl Pods {
         self.concurrent
     }
 
-    pub(super) fn deferred(&self) -> usize {
-        self.deferred
+    pub(super) fn waiting_beside(&self) -> usize {
+        self.beside
+    }
+
+    pub(super) fn unschedulable(&self) -> usize {
+        self.unschedulable
     }
 
     pub(super) fn begun(&self) -> usize {

@@ -1,5 +1,7 @@
 //! The record of a rollout on its workload, and its status.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +57,24 @@ pub enum RolloutOutcome {
     Recreated,
 }
 
+/// The pods that a canary resizes. They are recorded before their resizes begin, so that a pod that is deleted or evicted after
+/// that still counts: its replacement has the new resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Canaries {
+    /// How many pods were chosen in this step and those before.
+    pub chosen: usize,
+    /// Those of them whose resize had not begun when the last ones were chosen.
+    pub next: BTreeSet<String>,
+}
+
+impl Canaries {
+    /// Whether none was chosen.
+    const fn is_empty(&self) -> bool {
+        self.chosen == 0
+    }
+}
+
 /// The intent to roll out a revision, and its progress. The controller records it on the workload before the first write.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,6 +101,9 @@ pub struct RolloutRecord {
     /// When the pods of that step were done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_done_at: Option<Timestamp>,
+    /// The pods that the canary has resized.
+    #[serde(default, skip_serializing_if = "Canaries::is_empty")]
+    pub canaries: Canaries,
     /// Whether a user paused it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
@@ -104,6 +127,7 @@ impl RolloutRecord {
             revert: false,
             step: 0,
             step_done_at: None,
+            canaries: Canaries::default(),
             paused: false,
             failure: None,
             outcome: None,

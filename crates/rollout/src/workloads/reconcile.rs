@@ -186,7 +186,8 @@ impl Rollouts {
         let now = self.clock.now();
         state.refresh(&tracker, epoch, &self.informers.pods, |pod| workload.order(pod), now);
         let restored = record.hold.as_ref().map(|hold| &hold.restored);
-        let backing_off = state.backing_off(now);
+        let (backing_off, missing_since) =
+            (state.backing_off(now), state.missing_since(workload.replicas(), now));
         let mut decision = decide(&State {
             pods: &state.pods,
             settings,
@@ -197,6 +198,7 @@ impl Rollouts {
             max_unavailable: workload.max_unavailable(restored),
             others: 0,
             others_unavailable: 0,
+            missing_since,
             now,
         });
         decision.status.autoscaled = autoscaled;
@@ -277,6 +279,10 @@ impl Rollouts {
                 let why = format!("{} is stuck: {}", failure.pod, failure.message);
                 record.rollout.failure = Some(failure.clone());
                 return self.leave(workload, record, &why).await.map(Some);
+            }
+            Action::Choose(canaries) => {
+                record.rollout.canaries = canaries.clone();
+                self.patch(workload, "recording", write::recording(&record)).await?;
             }
             Action::StepDone => {
                 record.rollout.step_done_at = Some(now);

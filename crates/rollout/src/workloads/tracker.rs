@@ -72,6 +72,8 @@ pub(super) struct TrackerState {
     pub(super) announced: Option<(String, Phase)>,
     /// The stuck pods that events were emitted about.
     pub(super) announced_stuck: BTreeSet<String>,
+    /// Since when pods are missing, if they are.
+    missing_since: Option<Timestamp>,
 }
 
 /// When the writes of a pod are sent again.
@@ -221,6 +223,13 @@ impl TrackerState {
     pub(super) fn pod(&mut self, namespace: &str, name: &str, store: &Store<Pod>) -> Option<Arc<Pod>> {
         let stored = store.get(&ObjectRef::namespaced(namespace, name));
         self.latest(name, stored)
+    }
+
+    /// Since when fewer pods than these were observed, if there are fewer.
+    pub(super) fn missing_since(&mut self, replicas: usize, now: Timestamp) -> Option<Timestamp> {
+        let since = self.missing_since.unwrap_or(now);
+        self.missing_since = (self.pods.len() < replicas).then_some(since);
+        self.missing_since
     }
 
     pub(super) fn hooks(&self) -> Option<&ResizeOnly> {

@@ -1,7 +1,10 @@
+mod availability;
+mod canaries;
 mod compare;
 mod decisions;
 mod judge;
 mod laws;
+mod ledger;
 mod random;
 mod refusals;
 mod selection;

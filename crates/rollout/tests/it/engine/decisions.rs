@@ -481,7 +481,7 @@ fn a_pod_that_a_resize_makes_unready_stops_the_next_ones() {
         world.edit(50);
         let decision = world.settle();
         assert_eq!(decision.status.phase, Phase::Held, "{decision:?}");
-        assert_eq!(world.broken.len(), limit);
+        assert_eq!(world.ledger.broken.len(), limit);
         assert_eq!(decision.status.pods.pending, 6 - limit);
         assert_eq!(decision.status.stuck[0].reason.name(), "NotReady");
         assert!(
@@ -490,7 +490,7 @@ fn a_pod_that_a_resize_makes_unready_stops_the_next_ones() {
         );
         // Once they are ready again the rollout goes on.
         world.fates.clear();
-        for name in world.broken.clone() {
+        for name in world.ledger.broken.clone() {
             world.set_ready(&name, true);
         }
         assert_eq!(world.settle().status.phase, Phase::Complete);

@@ -1,10 +1,11 @@
 use jiff::SignedDuration;
 use plumb_rollout::api::{OnFailure, Share};
 use plumb_rollout::engine::{
-    Action, Heading, Phase, PodPolicy, PodState, PodView, RolloutOutcome, Settings, Step, decide,
+    Action, Decision, Heading, Phase, PodPolicy, PodState, PodView, RolloutOutcome, Settings, Step, decide,
 };
 use proptest::prelude::*;
 
+use super::ledger::deadline;
 use super::world::{Fate, World};
 
 #[derive(Clone, Debug)]
@@ -30,6 +31,10 @@ enum Op {
     /// A container is restarted.
     Restart(usize),
     Pause(bool),
+    /// A user resumes a canary.
+    Resume,
+    /// So many other pods, and how many of them are unavailable.
+    Others(usize, usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -56,6 +61,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0_usize..12).prop_map(Op::Start),
         1 => (0_usize..12).prop_map(Op::Restart),
         1 => any::<bool>().prop_map(Op::Pause),
+        1 => Just(Op::Resume),
+        1 => (0_usize..3, 0_usize..3).prop_map(|(others, unavailable)| Op::Others(others, unavailable.min(others))),
     ]
 }
 
@@ -63,7 +70,8 @@ fn settings() -> impl Strategy<Value = Settings> {
     let share = prop_oneof![(1_u32..5).prop_map(Share::Count), (1_u32..101).prop_map(Share::Percent)];
     let step = (1_u32..6, proptest::option::of(0_i64..100)).prop_map(|(pods, pause)| Step {
         pods: Share::Count(pods),
-        pause: Some(SignedDuration::from_secs(pause.unwrap_or(0))),
+        // Without a pause it waits for a user.
+        pause: pause.map(SignedDuration::from_secs),
     });
     (
         share.clone(),
@@ -102,7 +110,7 @@ fn pod_of(action: &Action) -> Option<&str> {
 fn max_unavailable(world: &World) -> usize {
     match world.settings.max_unavailable {
         Some(Share::Count(0)) => 0,
-        Some(share) => share.rounded_down(world.replicas).max(1),
+        Some(share) => share.rounded_down(world.replicas + world.others).max(1),
         None => world.max_unavailable,
     }
 }
@@ -145,13 +153,13 @@ fn check_pace(world: &World) -> Result<(), TestCaseError> {
         0 => usize::MAX,
         _ => max_unavailable(world).max(usize::from(restarting == 0)),
     };
-    let missing = world.replicas.saturating_sub(total);
+    let missing = world.others_unavailable;
     let exposed = world.index.iter().filter(|(_, view)| view.is_exposed()).count();
     let is_rollback = world.record.heading == Heading::Back || world.record.revert;
     let is_awaited = |view: &PodView| {
         let was_unavailable =
             if is_rollback { view.is_unavailable_after_rollback() } else { view.is_unavailable_as_before() };
-        view.is_exposed() && !was_unavailable
+        view.is_exposed() && !was_unavailable && !view.unschedulable
     };
     let exposed = match restarting {
         0 => world.index.iter().filter(|(_, view)| is_awaited(view)).count(),
@@ -176,6 +184,60 @@ fn check_pace(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// How many pods may be resized to the latest template before the canary goes on.
+fn most_moved(world: &World) -> usize {
+    if world.record.revert || world.record.heading == Heading::Back {
+        return usize::MAX;
+    }
+    let Some(step) = world.settings.steps.get(world.record.step) else { return usize::MAX };
+    let total = world.pods.len();
+    let partition = total.saturating_sub(world.settings.partition.rounded_up(total));
+    step.pods.rounded_up(total).clamp(1, partition.max(1))
+}
+
+/// How many pods may become unready by resizes that wait beside the others.
+fn most_beside(world: &World) -> usize {
+    world.settings.max_concurrent.rounded_up(world.pods.len()).max(10)
+}
+
+/// A user resumes a canary whose step is done.
+fn resume(world: &mut World) {
+    if world.record.outcome.is_none() && world.record.step_done_at.take().is_some() {
+        world.record.step += 1;
+    }
+}
+
+/// Whether something keeps a rollout from its end that is not for the controller to change.
+fn is_hindered(world: &World, restarts: bool) -> bool {
+    let never_applies = |name: &String| {
+        let fates = [Fate::Infeasible, Fate::Defers, Fate::Fails, Fate::Refused, Fate::Undone];
+        fates.contains(&world.fate(name)) || world.ledger.failed.contains(name)
+    };
+    let is_overdue =
+        |name: &String| world.unready_since(name).is_some_and(|since| since + deadline() <= world.time());
+    let rolled_back = world.index.counts().rolled_back;
+    world.pods.keys().any(|name| never_applies(name) || is_overdue(name))
+        || rolled_back > 0
+        || world.others_unavailable > 0
+        || max_unavailable(world) == 0 && restarts
+}
+
+/// Lets a rollout go on for as long as anything changes: users resume a canary, and what is refused is sent again.
+fn settle(world: &mut World) -> Decision {
+    let mut last = world.settle();
+    for _ in 0..30 {
+        match (last.status.phase, last.due) {
+            (Phase::Paused, None) => resume(world),
+            (Phase::Paused | Phase::Held, Some(due)) => {
+                world.now += due.duration_since(world.time()).as_secs().max(1);
+            }
+            _ => break,
+        }
+        last = world.settle();
+    }
+    last
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
@@ -185,11 +247,15 @@ proptest! {
         nodes in 1_usize..5,
         restarts in any::<bool>(),
         settings in settings(),
+        is_ordered in any::<bool>(),
         ops in proptest::collection::vec(op(), 0..60),
     ) {
         let recreates = matches!(settings.on_failure, OnFailure::RecreatePod | OnFailure::RecreateAll);
         let mut world = World::new(replicas, nodes, settings, restarts);
+        world.is_ordered = is_ordered;
+        world.refresh();
         let mut most = max_unavailable(&world).max(1);
+        let (mut beside, mut moved) = (most_beside(&world), usize::MAX);
         for op in ops {
             let name = |at: usize| world.pods.keys().nth(at % world.pods.len().max(1)).cloned().unwrap_or_default();
             match op {
@@ -208,7 +274,7 @@ proptest! {
                     }
                 }
                 Op::Pass(seconds) => world.now += seconds,
-                Op::Edit(size) => world.edit(size),
+                Op::Edit(size) => { world.edit(size); moved = 0; }
                 Op::Scale(replicas) => world.scale(replicas),
                 Op::Fate(at, fate) => { let name = name(at); world.fates.insert(name, fate); }
                 Op::Ready(at, ready) => { let name = name(at); world.set_ready(&name, ready); }
@@ -216,9 +282,18 @@ proptest! {
                 Op::Start(at) => { let name = name(at); world.start(&name); }
                 Op::Restart(at) => { let name = name(at); world.restart(&name); }
                 Op::Pause(paused) => world.record.paused = paused,
+                Op::Resume => resume(&mut world),
+                Op::Others(others, unavailable) => {
+                    (world.others, world.others_unavailable) = (others, unavailable);
+                }
             }
             most = most.max(max_unavailable(&world));
-            prop_assert!(world.broken.len() <= most, "{:?} of {}", world.broken, most);
+            beside = beside.max(most_beside(&world));
+            moved = moved.max(most_moved(&world));
+            let ledger = &world.ledger;
+            prop_assert!(ledger.broken.len() <= most, "{:?} of {}", ledger.broken, most);
+            prop_assert!(ledger.broken_late.len() <= beside, "{:?} of {}", ledger.broken_late, beside);
+            prop_assert!(ledger.moved.len() <= moved, "{:?} of {}", ledger.moved, moved);
             prop_assert_eq!(world.pods.len(), world.replicas);
             prop_assert!(recreates || world.recreated.is_empty());
             // The index is what it would be if it were built anew, but for what time has changed.
@@ -230,7 +305,7 @@ proptest! {
             }
         }
         world.record.paused = false;
-        let last = world.settle();
+        let last = settle(&mut world);
         prop_assert!(last.status.phase.has_ended(), "{:?}", last);
         let counts = world.index.counts();
         match last.status.phase {
@@ -251,7 +326,10 @@ proptest! {
                 prop_assert_eq!(&world.template, &world.previous);
             }
             Phase::RollbackFailed => prop_assert!(!last.status.stuck.is_empty()),
-            Phase::Held => prop_assert!(counts.stuck > 0 || !last.status.message.is_empty()),
+            Phase::Held => {
+                prop_assert!(counts.stuck > 0 || !last.status.message.is_empty());
+                prop_assert!(is_hindered(&world, restarts), "{:?}", last);
+            }
             Phase::Partitioned => prop_assert!(counts.pending > 0),
             Phase::Recreating => prop_assert_eq!(world.record.outcome, Some(RolloutOutcome::Recreated)),
             Phase::Paused | Phase::Progressing | Phase::RollingBack => {

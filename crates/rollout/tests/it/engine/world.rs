@@ -8,11 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
-    Action, Decision, Desired, Direction, Failure, Heading, Plan, PodRecord, PodState, PodView, PodWrite,
-    Pods, ResizeOnly, RolloutOutcome, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
+    Action, Decision, Desired, Failure, Heading, Plan, PodRecord, PodState, PodView, PodWrite, Pods,
+    ResizeOnly, RolloutOutcome, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
 };
 use serde_json::json;
 
+use super::ledger::Ledger;
 use crate::objects::{apply_resources, at, patched, pod, resized, set_condition, template_of};
 
 /// What becomes of the resizes of a pod.
@@ -52,14 +53,17 @@ pub(crate) struct World {
     pub(crate) is_ordered: bool,
     pub(crate) replicas: usize,
     pub(crate) max_unavailable: usize,
+    /// Pods of the workload that are not in the index, as a CloneSet has them.
+    pub(crate) others: usize,
     pub(crate) others_unavailable: usize,
+    pub(crate) missing_since: Option<Timestamp>,
     pub(crate) nodes: usize,
     pub(crate) now: i64,
     pub(crate) index: Pods,
     /// Pods that were evicted or recreated.
     pub(crate) recreated: BTreeSet<String>,
-    /// Pods that were ready when their resize began, and available until their node applied it.
-    pub(crate) broken: BTreeSet<String>,
+    /// What the resizes of the rollout have done.
+    pub(crate) ledger: Ledger,
     /// Pods whose containers are being restarted for a resize.
     restarting: BTreeSet<String>,
     created: usize,
@@ -91,12 +95,14 @@ impl World {
             is_ordered: false,
             replicas: 0,
             max_unavailable: 1,
+            others: 0,
             others_unavailable: 0,
+            missing_since: None,
             nodes,
             now: 0,
             index: Pods::default(),
             recreated: BTreeSet::new(),
-            broken: BTreeSet::new(),
+            ledger: Ledger::default(),
             restarting: BTreeSet::new(),
             created: 0,
             edits: 0,
@@ -127,6 +133,7 @@ impl World {
         let name = format!("web-{:03}", self.created);
         let mut pod = pod(&self.template);
         (pod.metadata.name, pod.metadata.uid) = (Some(name.clone()), Some(format!("uid-{name}")));
+        pod.metadata.creation_timestamp = Some(Time(self.time()));
         pod.spec.as_mut().unwrap().node_name = Some(format!("node-{}", self.created % self.nodes.max(1)));
         self.created += 1;
         self.pods.insert(name, pod);
@@ -136,7 +143,7 @@ impl World {
         self.replicas = replicas;
         while self.pods.len() > replicas {
             let (name, _) = self.pods.pop_last().unwrap();
-            self.broken.remove(&name);
+            self.ledger.remove(&name);
             self.index.remove(&name);
         }
         while self.pods.len() < replicas {
@@ -150,14 +157,15 @@ impl World {
         if self.pods.remove(name).is_none() {
             return;
         }
-        self.broken.remove(name);
+        self.ledger.remove(name);
         self.index.remove(name);
         let known: BTreeSet<String> = self.pods.keys().cloned().collect();
         self.create();
         let new = self.pods.keys().find(|name| !known.contains(*name)).unwrap().clone();
         let mut pod = self.pods[&new].clone();
         pod.spec.as_mut().unwrap().node_name = None;
-        pod.status = Some(object(json!({ "phase": "Pending" })));
+        let unschedulable = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
+        pod.status = Some(object(json!({ "phase": "Pending", "conditions": [unschedulable] })));
         self.put(&new, pod);
     }
 
@@ -183,7 +191,27 @@ impl World {
         if let Some(status) = statuses.and_then(|all| all.first_mut()) {
             status.restart_count += 1;
             self.put(name, pod);
+            self.ledger.failed(name);
             self.set_ready(name, false);
+        }
+    }
+
+    /// Whether a pod is available, by its condition and `minReadySeconds` alone.
+    pub(crate) fn is_available(&self, name: &str) -> bool {
+        let min_ready = self.settings.pod.min_ready;
+        let ready = self.pods.get(name).and_then(ready);
+        ready.is_some_and(|(is_ready, since)| {
+            is_ready && since.is_none_or(|since| since + min_ready <= self.time())
+        })
+    }
+
+    /// Since when a pod is not ready; none if it is.
+    pub(crate) fn unready_since(&self, name: &str) -> Option<Timestamp> {
+        let pod = self.pods.get(name)?;
+        match ready(pod) {
+            Some((true, _)) => None,
+            Some((false, since)) => Some(since.unwrap_or(self.time())),
+            None => pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
     }
 
@@ -197,9 +225,12 @@ impl World {
             self.record.base = self.record.pod_revision();
         }
         self.template = template(milli, self.restarts);
+        let revert = self.record.outcome.is_none() && self.template == self.previous;
+        self.ledger.edited(&self.pods);
         let previous = Desired::of(&self.previous, &Rules::v1_36()).unwrap();
         let revision = format!("r{}", self.edits);
-        self.record = RolloutRecord::new(revision, self.record.base.clone(), previous, self.time());
+        let new = RolloutRecord::new(revision, self.record.base.clone(), previous, self.time());
+        self.record = RolloutRecord { revert, ..new };
         self.refresh();
     }
 
@@ -240,10 +271,11 @@ impl World {
             record: &self.record,
             backing_off: &self.backing_off,
             is_ordered: self.is_ordered,
-            replicas: self.replicas,
+            replicas: self.replicas + self.others,
             max_unavailable: self.max_unavailable,
-            others: 0,
+            others: self.others,
             others_unavailable: self.others_unavailable,
+            missing_since: self.missing_since,
             now: self.time(),
         }
     }
@@ -300,6 +332,10 @@ impl World {
                 self.refresh();
                 *writes -= 1;
             }
+            Action::Choose(canaries) => {
+                self.record.canaries = canaries.clone();
+                *writes -= 1;
+            }
             Action::StepDone => {
                 self.record.step_done_at = Some(self.time());
                 *writes -= 1;
@@ -316,7 +352,7 @@ impl World {
     }
 
     fn recreate(&mut self, name: &str) {
-        self.broken.remove(name);
+        self.ledger.remove(name);
         self.pods.remove(name);
         self.index.remove(name);
         self.recreated.insert(name.to_owned());
@@ -334,6 +370,9 @@ impl World {
             }
             *writes -= 1;
             let pod = self.pods[name].clone();
+            if let PodWrite::Resize(_) = write {
+                self.ledger.sent(name, &plan.record, self.is_available(name));
+            }
             let is_refused = matches!(write, PodWrite::Resize(_)) && self.fate(name) == Fate::Refused;
             let after = match write {
                 PodWrite::Patch(patch) => patched(&pod, patch),
@@ -378,6 +417,7 @@ impl World {
             status.last_state =
                 Some(object(json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })));
             self.put(name, pod);
+            self.ledger.failed(name);
             return;
         }
         if pod.status.as_ref().unwrap().observed_generation == generation && !has_resize_condition(&pod) {
@@ -387,9 +427,7 @@ impl World {
         let spec = pod.spec.as_ref().unwrap().containers[0].resources.clone();
         let actual = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].resources.clone();
         let fate = if spec == actual { Fate::Applies } else { self.fate(name) };
-        let view = self.index.get(name).unwrap();
-        let was_ready = PodRecord::read(&pod).is_some_and(|record| !record.unready);
-        let breaks = view.available && view.is_exposed() && was_ready;
+        let was_available = self.is_available(name);
         match fate {
             Fate::Applies | Fate::Refused | Fate::Undone | Fate::Unready | Fate::Oom => {
                 apply_resources(&mut pod);
@@ -399,24 +437,23 @@ impl World {
             Fate::Fails => set_condition(&mut pod, "PodResizeInProgress", "True", "Error"),
         }
         pod.status.as_mut().unwrap().observed_generation = generation;
-        let is_applied = spec != actual && matches!(fate, Fate::Applies | Fate::Undone | Fate::Unready);
+        if fate == Fate::Defers {
+            self.ledger.deferred(name);
+        }
+        let is_applied =
+            spec != actual && matches!(fate, Fate::Applies | Fate::Undone | Fate::Unready | Fate::Oom);
         let restarts = is_applied && self.restarts;
         if restarts {
             let status = &mut pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0];
             status.restart_count += 1;
         }
-        let is_back = self.record.heading == Heading::Back
-            || PodRecord::read(&pod).is_some_and(|record| record.direction == Direction::Back);
-        if is_applied && is_back {
-            // With these resources it is not the rollout that makes it unready.
-            self.broken.remove(name);
-        }
         self.put(name, pod);
-        if restarts || is_applied && fate == Fate::Unready {
-            self.set_ready(name, false);
-            if breaks {
-                self.broken.insert(name.to_owned());
+        if is_applied {
+            let is_unready = restarts || fate == Fate::Unready;
+            if is_unready {
+                self.set_ready(name, false);
             }
+            self.ledger.applied(name, was_available && is_unready, restarts, self.time());
         }
         if restarts && fate != Fate::Unready {
             self.restarting.insert(name.to_owned());
@@ -433,9 +470,7 @@ impl World {
                 condition.last_transition_time = Some(Time(now));
             }
         }
-        if ready {
-            self.broken.remove(name);
-        }
+        self.ledger.ready(name, ready);
         self.put(name, pod);
     }
 
@@ -490,6 +525,13 @@ impl World {
         }
         growing
     }
+}
+
+/// Whether a pod is ready, and since when it is or is not; none if its node has not reported it.
+fn ready(pod: &Pod) -> Option<(bool, Option<Timestamp>)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|one| one.type_ == "Ready")?;
+    Some((ready.status == "True", ready.last_transition_time.as_ref().map(|time| time.0)))
 }
 
 fn has_resize_condition(pod: &Pod) -> bool {
