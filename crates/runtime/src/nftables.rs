@@ -15,4 +15,4 @@ pub(crate) use expression::{
     DESTINATION_TRANSLATED, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, LOCAL, Register, Verdict, interface,
 };
 pub(crate) use message::{Batch, Chain, ChainKind, Element, Family, Hook, Map, Set, address_and_port, types};
-pub(crate) use socket::{has_table, has_table_of, on_change};
+pub(crate) use socket::{errno, has_table, has_table_of, on_change};

@@ -17,6 +17,8 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrIn;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -197,7 +199,7 @@ impl Nat {
         }
         let mut rules = self.rules.lock();
         for port in entries.keys().filter(|port| !rules.ports.contains_key(port)) {
-            check_unused(*port)?;
+            check_unused(*port, &rules.own)?;
         }
         let taken = entries.keys().filter(|port| rules.ports.contains_key(port));
         let taken: Vec<_> = taken.map(|port| port.key()).collect();
@@ -300,22 +302,41 @@ fn elements(ports: &BTreeMap<HostPort, PodPort>) -> Vec<Element> {
     ports.iter().map(|(port, to)| Element { key: port.key(), value: to.value() }).collect()
 }
 
-/// Refuses a port that a process of this machine listens on: the translation would take its connections away from it.
-/// For a port of all addresses only the loopback address is tried: servers of this node listen on the bridge.
-fn check_unused(port: HostPort) -> Result<()> {
-    let address = if port.address.is_unspecified() { Ipv4Addr::LOCALHOST } else { port.address };
-    let bound = match port.protocol {
-        6 => TcpListener::bind((address, port.port)).map(drop),
-        17 => UdpSocket::bind((address, port.port)).map(drop),
-        _ => Ok(()),
+/// Refuses a port that a process of this machine listens on: the translation would take its connections away from it. A port
+/// of all addresses is tried at each of them, since a server may listen at one; `own` are those that are excepted from host
+/// ports.
+fn check_unused(port: HostPort, own: &BTreeSet<Ipv4Addr>) -> Result<()> {
+    let addresses = if port.address.is_unspecified() {
+        let mut all = local_addresses();
+        all.retain(|address| !own.contains(address));
+        all
+    } else {
+        [port.address].into()
     };
-    match bound {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            Err(Error::FailedPrecondition(format!("cannot open hostport {}: {error}", port.port)))
+    for address in addresses {
+        let bound = match port.protocol {
+            6 => TcpListener::bind((address, port.port)).map(drop),
+            17 => UdpSocket::bind((address, port.port)).map(drop),
+            _ => Ok(()),
+        };
+        // Other errors: an address that the machine does not have yet may come.
+        if let Err(error) = bound
+            && error.kind() == io::ErrorKind::AddrInUse
+        {
+            return Err(Error::FailedPrecondition(format!(
+                "cannot open hostport {}: listening on {address}: {error}",
+                port.port
+            )));
         }
-        // An address that the machine does not have yet may come.
-        _ => Ok(()),
     }
+    Ok(())
+}
+
+/// The IPv4 addresses of the machine: those of the interfaces in the network namespace of the calling thread.
+fn local_addresses() -> BTreeSet<Ipv4Addr> {
+    let found = getifaddrs().into_iter().flatten();
+    let found = found.filter_map(|interface| interface.address?.as_sockaddr_in().map(SockaddrIn::ip));
+    found.chain([Ipv4Addr::LOCALHOST]).collect()
 }
 
 impl PodNetwork {

@@ -149,7 +149,9 @@ impl Runtime for Builtin {
     }
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
-        Ok(self.state.tree.class(class).set(resources)?)
+        // A lower limit has the kernel reclaim memory, which takes a while.
+        let (group, resources) = (self.state.tree.class(class), resources.clone());
+        blocking(move || Ok(group.set(&resources)?)).await
     }
 
     async fn create_container(&self, sandbox: &SandboxId, config: ContainerConfig) -> Result<ContainerId> {

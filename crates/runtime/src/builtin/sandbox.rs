@@ -122,6 +122,9 @@ impl State {
         }
         namespaces::make(&entry.folder, &record.config, &hostname, veth.as_ref())
             .map_err(doing("making the sandbox's namespaces"))?;
+        if let Some(VethPair { name, .. }) = &veth {
+            self.source_guard.add_ingress(name)?;
+        }
         if let Some(address) = record.address {
             self.forward_ports(&record, address)?;
         }

@@ -5,15 +5,20 @@
 //!     set addresses      interface . hardware address . IPv4 address of each pod
 //!     set interfaces     interface of each pod
 //!     chain prerouting   IPv4 from its own addresses, ARP about its own addresses ▸ accept; else from a pod ▸ drop
-//!     chain input        frames to the bridge itself (STP, LLDP), from a pod ▸ drop
+//!   table netdev plumb-<hash>
+//!     chain <interface>  frames to link-local addresses (STP, LLDP) from the interface of a pod ▸ drop
 //! ```
 //!
 //! Pods have `NET_RAW` by default, as with containerd. Without these rules one could answer the ARP requests of another, and
 //! read and change its traffic, or send from its address. The kernel calls the chain before the bridge learns where the source
-//! of a frame is, so that a forged hardware address does not redirect frames either; the chain `input` is for the frames
-//! that the bridge learns from without `prerouting`. Pods have no IPv6 address, and their IPv6 packets are dropped.
+//! of a frame is, so that a forged hardware address does not redirect frames either. It does not call it for frames to
+//! link-local addresses, which [`ingress`] drops before the bridge has them. Pods have no IPv6 address, and their IPv6 packets
+//! are dropped.
 //!
-//! The rules of a pod are there before its interface is, and are removed after it.
+//! The rules of a pod are there before anything runs in it, and are removed after its interface. A pod is not created without
+//! them, unless the kernel lacks what they need.
+
+mod ingress;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,10 +27,11 @@ use std::net::Ipv4Addr;
 use nix::errno::Errno;
 use parking_lot::Mutex;
 
+use self::ingress::Ingress;
 use crate::error::{Error, Result};
 use crate::nftables::{
     Batch, Chain, ChainKind, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, Family, Hook, Register, Set, Verdict,
-    has_table_of, interface, types,
+    errno, has_table_of, interface, types,
 };
 
 const ADDRESSES: Set = Set {
@@ -40,15 +46,12 @@ const INTERFACES: Set = Set { name: "interfaces", key_type: types::IFNAME, key_l
 const PRIORITY: i32 = -300;
 const PREROUTING: Chain =
     Chain { name: "prerouting", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: PRIORITY };
-const INPUT: Chain = Chain { name: "input", kind: ChainKind::Filter, hook: Hook::Input, priority: PRIORITY };
 
 /// The registers of the parts of a key of the set of addresses.
 const INTERFACE: Register = Register(0);
 const HARDWARE: Register = Register(4);
 const ADDRESS: Register = Register(6);
 const FREE: Register = Register(8);
-/// The destination of frames that bridges do not forward (IEEE 802.1D, 7.12.6), without its last byte.
-const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];
 
 /// A hardware address.
 pub(super) type HardwareAddress = [u8; 6];
@@ -72,6 +75,7 @@ pub(super) struct PodAddresses {
 pub(super) struct SourceGuard {
     table: String,
     rules: Mutex<Rules>,
+    ingress: Ingress,
 }
 
 #[derive(Debug, Default)]
@@ -88,16 +92,18 @@ struct Rules {
 
 impl SourceGuard {
     pub(super) fn new(table: String) -> Self {
-        Self { table, rules: Mutex::default() }
+        Self { ingress: Ingress::new(table.clone()), table, rules: Mutex::default() }
     }
 
     /// Adopts a pod that runs already.
     pub(super) fn adopt(&self, veth: String, pod: PodAddresses) {
+        self.ingress.adopt(veth.clone());
         self.rules.lock().pods.insert(veth, pod);
     }
 
     /// Makes the rules of adopted pods, if there are any: an agent that was killed may have left others.
     pub(super) fn resume(&self) {
+        self.ingress.resume();
         let mut rules = self.rules.lock();
         if !rules.pods.is_empty()
             && let Err(error) = self.replace(&mut rules)
@@ -106,16 +112,15 @@ impl SourceGuard {
         }
     }
 
-    /// Binds a pod to its addresses. A kernel without the family `bridge` is only warned about; after another error the rules
-    /// of all pods are made at the next opportunity.
+    /// Binds a pod to its addresses, before its interface exists. A kernel without the family `bridge` is only warned about;
+    /// any other error may pass, and the pod is not to be created until then.
     pub(super) fn add(&self, veth: &str, pod: PodAddresses) -> Result<()> {
         let mut rules = self.rules.lock();
         let before = rules.pods.insert(veth.to_owned(), pod);
         if rules.unsupported {
             return Ok(());
         }
-        let was_applied = rules.applied;
-        if was_applied && before.is_none() {
+        if rules.applied && before.is_none() {
             let mut batch = self.batch();
             batch.add_keys(&ADDRESSES, &[key(veth, pod)]);
             batch.add_keys(&INTERFACES, &[interface(veth)]);
@@ -124,22 +129,24 @@ impl SourceGuard {
             }
             // An administrator may have flushed all rules: then they are made anew.
         }
-        match self.replace(&mut rules) {
-            Err(error) if was_applied => {
-                rules.pods.remove(veth);
-                rules.failed = true;
-                Err(Error::io(format!("binding the interface {veth} to the addresses of its pod"), &error))
-            }
-            Err(error) => {
-                rules.note_failure(&error);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+        let Err(error) = self.replace(&mut rules) else { return Ok(()) };
+        if is_unsupported(&error) {
+            rules.note_failure(&error);
+            return Ok(());
         }
+        rules.pods.remove(veth);
+        rules.failed = true;
+        Err(Error::io(format!("binding the interface {veth} to the addresses of its pod"), &error))
+    }
+
+    /// Adds the rules that need the interface of the pod, before anything runs in the pod.
+    pub(super) fn add_ingress(&self, veth: &str) -> Result<()> {
+        self.ingress.add(veth)
     }
 
     /// Removes the rules of a pod whose interface was removed.
     pub(super) fn remove(&self, veth: &str) {
+        self.ingress.remove(veth);
         let mut rules = self.rules.lock();
         let Some(pod) = rules.pods.remove(veth) else { return };
         if !rules.applied {
@@ -156,6 +163,7 @@ impl SourceGuard {
 
     /// Makes the rules anew if another program has removed them, or if they could not be made before.
     pub(super) fn repair(&self) {
+        self.ingress.repair();
         let mut rules = self.rules.lock();
         if rules.is_retry_due() {
             if let Err(error) = self.replace(&mut rules) {
@@ -182,6 +190,7 @@ impl SourceGuard {
 
     /// Removes all rules.
     pub(super) fn clear(&self) -> io::Result<()> {
+        self.ingress.clear()?;
         let mut rules = self.rules.lock();
         let mut batch = self.batch();
         batch.remove_table();
@@ -205,17 +214,10 @@ impl SourceGuard {
         batch.add_set(&ADDRESSES);
         batch.add_set(&INTERFACES);
         batch.add_chain(&PREROUTING);
-        batch.add_chain(&INPUT);
         for rule in accept_own() {
             batch.add_rule(&PREROUTING, &rule);
         }
         batch.add_rule(&PREROUTING, &[from_pods().as_slice(), &[DROP]].concat());
-        let to_the_bridge = [
-            Expression::EthernetDestinationPrefix(FREE),
-            Expression::Equals(FREE, LINK_LOCAL.to_vec()),
-            DROP,
-        ];
-        batch.add_rule(&INPUT, &[from_pods().as_slice(), &to_the_bridge].concat());
         if !rules.pods.is_empty() {
             let keys: Vec<_> = rules.pods.iter().map(|(veth, pod)| key(veth, *pod)).collect();
             batch.add_keys(&ADDRESSES, &keys);
@@ -254,10 +256,10 @@ impl Rules {
     }
 }
 
-/// Whether the kernel lacks nftables, its family `bridge`, or an expression of the rules.
+/// Whether the kernel lacks nftables, a family, or an expression of the rules.
 fn is_unsupported(error: &io::Error) -> bool {
     let lacking = [Errno::EOPNOTSUPP, Errno::EAFNOSUPPORT, Errno::ENOENT, Errno::EPROTONOSUPPORT];
-    error.raw_os_error().is_some_and(|number| lacking.contains(&Errno::from_raw(number)))
+    errno(error).is_some_and(|number| lacking.contains(&number))
 }
 
 const DROP: Expression = Expression::Verdict(Verdict::Drop);

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
@@ -95,6 +96,18 @@ impl Group {
         match self.layout.version() {
             Version::V1 => v1::set(self, resources),
             Version::V2 => v2::set(self, resources),
+        }
+    }
+
+    /// Warns, once for all groups, that a limit of processes has no effect.
+    pub(super) fn note_missing_pids(&self, limit: i64) {
+        static WARNED: AtomicBool = AtomicBool::new(false);
+        if limit >= 0 && !WARNED.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                cgroup = %self.path.display(),
+                limit,
+                "pods are not limited in their processes: the controller \"pids\" is not enabled for their cgroups"
+            );
         }
     }
 

@@ -74,9 +74,13 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
             }
         }
     }
-    if let (Some(limit), Some(folder)) = (to.pids_limit, group.folder(Controller::Pids)) {
-        let text = if limit < 0 { "max".to_owned() } else { limit.to_string() };
-        file::write(&folder.join("pids.max"), text)?;
+    match (to.pids_limit, group.folder(Controller::Pids)) {
+        (None, _) => {}
+        (Some(limit), Some(folder)) => {
+            let text = if limit < 0 { "max".to_owned() } else { limit.to_string() };
+            file::write(&folder.join("pids.max"), text)?;
+        }
+        (Some(limit), None) => group.note_missing_pids(limit),
     }
     if let Some(folder) = group.folder(Controller::Hugetlb) {
         for HugepageLimit { page_size, limit } in &to.hugepage_limits {

@@ -88,7 +88,9 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
     }
     if let Some(limit) = to.pids_limit {
         // A parent that does not hand the controller down leaves the group without the file.
-        file::write_if_there(&folder.join("pids.max"), or_max(limit))?;
+        if !file::write_if_there(&folder.join("pids.max"), or_max(limit))? {
+            group.note_missing_pids(limit);
+        }
     }
     for HugepageLimit { page_size, limit } in &to.hugepage_limits {
         file::write(&folder.join(format!("hugetlb.{page_size}.max")), limit.to_string())?;

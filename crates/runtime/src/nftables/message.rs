@@ -11,6 +11,7 @@ const NEWTABLE: u16 = 0;
 const GETTABLE: u16 = 1;
 const DELTABLE: u16 = 2;
 const NEWCHAIN: u16 = 3;
+const DELCHAIN: u16 = 5;
 const NEWRULE: u16 = 6;
 const NEWSET: u16 = 9;
 const NEWSETELEM: u16 = 12;
@@ -25,6 +26,8 @@ const NLA_F_NESTED: u16 = 0x8000;
 const NFPROTO_UNSPEC: u8 = 0;
 const NFT_SET_MAP: u32 = 0x8;
 const NFTA_LIST_ELEM: u16 = 1;
+/// `NF_NETDEV_INGRESS`: the hook of the family `netdev`.
+const NF_NETDEV_INGRESS: u32 = 0;
 const NFTA_DATA_VALUE: u16 = 1;
 
 /// The length of a netlink message header.
@@ -76,6 +79,8 @@ impl Attributes {
 pub(crate) enum Family {
     /// IPv4 packets.
     Ip = 2,
+    /// Whatever an interface receives, before the bridge or a protocol of the machine has it.
+    Netdev = 5,
     /// Frames of bridges.
     Bridge = 7,
 }
@@ -121,8 +126,6 @@ fn write(
 pub(crate) enum Hook {
     /// A packet has arrived, and is not routed yet.
     Prerouting = 0,
-    /// A packet or frame is for this machine.
-    Input = 1,
     /// A process of this machine sends a packet.
     Output = 3,
     /// A packet is about to leave.
@@ -236,6 +239,24 @@ impl Batch {
         self.change("add the table", NEWTABLE, NLM_F_CREATE, &Attributes::default().text(1, &self.table));
     }
 
+    /// Adds a chain of the family `netdev` that the kernel calls for what this interface receives. The interface must exist.
+    /// The kernel removes the chain with it.
+    pub(crate) fn add_ingress_chain(&mut self, interface: &str, priority: i32) {
+        let hook = Attributes::default()
+            .number(1, NF_NETDEV_INGRESS)
+            .bytes(2, &priority.to_be_bytes())
+            .text(3, interface);
+        let attributes =
+            Attributes::default().text(1, &self.table).text(3, interface).nested(4, &hook).text(7, "filter");
+        self.change(&format!("add the ingress chain {interface}"), NEWCHAIN, NLM_F_CREATE, &attributes);
+    }
+
+    /// Deletes a chain with its rules.
+    pub(crate) fn delete_chain(&mut self, name: &str) {
+        let attributes = Attributes::default().text(1, &self.table).text(3, name);
+        self.change(&format!("delete the chain {name}"), DELCHAIN, 0, &attributes);
+    }
+
     pub(crate) fn add_chain(&mut self, chain: &Chain) {
         let kind = match chain.kind {
             ChainKind::Filter => "filter",
@@ -249,11 +270,16 @@ impl Batch {
 
     /// Adds a rule at the end of a chain.
     pub(crate) fn add_rule(&mut self, chain: &Chain, expressions: &[Expression]) {
+        self.add_rule_to(chain.name, expressions);
+    }
+
+    /// Adds a rule at the end of the chain of this name.
+    pub(crate) fn add_rule_to(&mut self, chain: &str, expressions: &[Expression]) {
         let attributes = Attributes::default()
             .text(1, &self.table)
-            .text(2, chain.name)
+            .text(2, chain)
             .list(4, expressions.iter().map(Expression::attributes));
-        let what = format!("add a rule to the chain {}", chain.name);
+        let what = format!("add a rule to the chain {chain}");
         self.change(&what, NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &attributes);
     }
 

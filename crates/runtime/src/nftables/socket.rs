@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 
 use netlink_sys::{Socket as NetlinkSocket, SocketAddr, protocols::NETLINK_NETFILTER};
+use nix::errno::Errno;
 use tokio::net::UnixDatagram;
 
 use super::message::{Batch, Family, HEADER, table_request};
@@ -20,6 +21,20 @@ pub(crate) fn has_table(name: &str) -> io::Result<bool> {
 /// Whether a table of this family exists there.
 pub(crate) fn has_table_of(family: Family, name: &str) -> io::Result<bool> {
     Socket::open()?.has_table(family, name)
+}
+
+/// A change that the kernel has refused.
+#[derive(Debug, thiserror::Error)]
+#[error("nf_tables: {change}: {source}")]
+struct RefusedChange {
+    change: String,
+    source: io::Error,
+}
+
+/// The error number of the kernel in an error of [`Batch::commit`].
+pub(crate) fn errno(error: &io::Error) -> Option<Errno> {
+    let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<RefusedChange>());
+    refused.map_or(error, |refused| &refused.source).raw_os_error().map(Errno::from_raw)
 }
 
 impl Batch {
@@ -76,9 +91,9 @@ impl Socket {
             };
             for (sequence, code) in results(&answer) {
                 if code != 0 {
-                    let error = io::Error::from_raw_os_error(code.saturating_neg());
-                    let what = messages.get(sequence).map_or("change the rules", String::as_str);
-                    return Err(io::Error::new(error.kind(), format!("nf_tables: {what}: {error}")));
+                    let source = io::Error::from_raw_os_error(code.saturating_neg());
+                    let change = messages.get(sequence).map_or("change the rules", String::as_str).to_owned();
+                    return Err(io::Error::new(source.kind(), RefusedChange { change, source }));
                 }
                 acknowledged = true;
             }
@@ -150,6 +165,16 @@ mod tests {
         message.extend(sequence.to_ne_bytes());
         message.extend([0; 4]);
         message
+    }
+
+    #[test]
+    fn the_number_of_a_refused_change_is_kept() {
+        let source = io::Error::from_raw_os_error(Errno::EOPNOTSUPP as i32);
+        let refused = io::Error::new(source.kind(), RefusedChange { change: "add the table".into(), source });
+        assert_eq!(errno(&refused), Some(Errno::EOPNOTSUPP));
+        assert!(refused.to_string().starts_with("nf_tables: add the table: "), "{refused}");
+        assert_eq!(errno(&io::Error::from_raw_os_error(Errno::EBUSY as i32)), Some(Errno::EBUSY));
+        assert_eq!(errno(&io::Error::other("the kernel does not answer")), None);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Each test has a network namespace of its own, which is the machine: rules and sysctls of the real one stay as they are.
 //! What is outside is a pod of another cluster on that machine, which is on another network.
 
+mod link_local;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -293,6 +295,9 @@ fn a_host_port_is_free_again_when_its_pod_ends_and_forwarded_when_the_agent_come
     });
 }
 
+/// An address that the bridge has besides its own.
+const SERVICE_OF_ANOTHER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 2);
+
 #[test]
 fn a_port_that_a_process_of_the_machine_listens_on_is_refused() {
     let test = "a_port_that_a_process_of_the_machine_listens_on_is_refused";
@@ -303,7 +308,19 @@ fn a_port_that_a_process_of_the_machine_listens_on_is_refused() {
         }
         let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 6443)).unwrap();
         let refused = Pod::run(&node, "a", &[tcp(6443, 80)]).await.err().unwrap();
-        assert!(refused.to_string().starts_with("cannot open hostport 6443: "), "{refused}");
+        assert!(
+            refused.to_string().starts_with("cannot open hostport 6443: listening on 127.0.0.1: "),
+            "{refused}"
+        );
+        // One that listens at another address of the machine, and one of UDP.
+        let machine = node.runtime.add_bridge_address(SERVICE_OF_ANOTHER).unwrap().gateway;
+        let _web = TcpListener::bind((machine, 8080)).unwrap();
+        let _names = UdpSocket::bind((machine, 5353)).unwrap();
+        for port in [tcp(8080, 80), PortMapping { protocol: Protocol::Udp, ..tcp(5353, 53) }] {
+            let refused = Pod::run(&node, "b", std::slice::from_ref(&port)).await.err().unwrap();
+            let expected = format!("cannot open hostport {}: listening on {machine}: ", port.host_port);
+            assert!(refused.to_string().starts_with(&expected), "{refused}");
+        }
         caller(&own, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 6443).into(), TIMEOUT));
         // A server of the node on the bridge is in the way of none, and no pod gets its connections.
         let service = Ipv4Addr::new(10, 96, 0, 1);
@@ -557,8 +574,12 @@ fn cannot_pretend(attacker: &Pod, victim: &Pod, listener: &Pod) {
     assert_eq!(received(&victims), ("hello".to_owned(), listener.address.into()));
 }
 
-/// Whether the kernel has the family `bridge` of nftables: adds a table to it, and removes that again.
-fn has_bridge_family() -> bool {
+/// `NFPROTO_NETDEV` and `NFPROTO_BRIDGE`.
+const NETDEV: u8 = 5;
+const BRIDGE: u8 = 7;
+
+/// Whether the kernel has a family of nftables: adds a table to it, and removes that again.
+fn has_family(family: u8) -> bool {
     let message = |kind: u16, flags: u16, sequence: u32, (family, resource): (u8, u16), rest: &[u8]| {
         let length = u32::try_from(20 + rest.len()).unwrap();
         let mut bytes = length.to_ne_bytes().to_vec();
@@ -572,8 +593,8 @@ fn has_bridge_family() -> bool {
     let name = [&10_u16.to_ne_bytes()[..], &1_u16.to_ne_bytes(), b"trial\0\0\0"].concat();
     let batch = [
         message(0x10, 0, 0, (0, 10), &[]),
-        message(0xa00, NLM_F_CREATE, 1, (7, 0), &name),
-        message(0xa02, NLM_F_ACK, 2, (7, 0), &name),
+        message(0xa00, NLM_F_CREATE, 1, (family, 0), &name),
+        message(0xa02, NLM_F_ACK, 2, (family, 0), &name),
         message(0x11, 0, 3, (0, 10), &[]),
     ];
     let mut socket = Socket::new(NETLINK_NETFILTER).unwrap();
@@ -591,7 +612,7 @@ fn a_pod_sends_with_its_own_addresses_alone() {
         if !has_rules(test, &node).await {
             return;
         }
-        if !has_bridge_family() {
+        if !has_family(BRIDGE) {
             plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: no nftables rules for bridges"));
             return;
         }
