@@ -18,7 +18,7 @@ use super::in_place::{
 use super::mode::{Actuation, Modes, NoActuation};
 use super::obstacle::Obstacle;
 use super::oom_hold::OomHold;
-use super::priority::{self, Priority, Verdict, is_memory_due, verdict};
+use super::priority::{self, Priority, Verdict, lacks_memory, verdict};
 use super::state::{Owner, PodState, Recommendation};
 use crate::api::{EvictionRequirement, VerticalPodAutoscaler};
 
@@ -309,7 +309,7 @@ fn decide_recreating(
     let obstacle = asks.then(|| (surroundings.obstacle)(pod, recommendation)).flatten();
     let eviction = EvictionQuestion {
         obstacle: obstacle.as_ref(),
-        memory_is_due: is_memory_due(
+        lacks_memory: lacks_memory(
             pod,
             recommendation,
             &settings.priority,

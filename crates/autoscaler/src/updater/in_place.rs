@@ -69,8 +69,8 @@ pub struct Question<'a> {
 pub struct EvictionQuestion<'a> {
     /// Why the pod cannot be resized, if that is known before it is tried.
     pub obstacle: Option<&'a Obstacle>,
-    /// Whether memory alone is a reason to update the pod.
-    pub memory_is_due: bool,
+    /// Whether the pod lacks memory, so that it may be OOM-killed if it is not updated.
+    pub lacks_memory: bool,
     /// The VPA's `evictionRequirements`.
     pub requirements: &'a [EvictionRequirement],
     /// How long resizes may take.
@@ -531,8 +531,9 @@ fn evict(
     if let Some(obstacle) = eviction.obstacle.filter(|obstacle| !obstacle.allows_eviction()) {
         return wait(Wait::Obstacle(obstacle.clone()));
     }
-    // A new pod gets the memory, whatever becomes of its boost: only CPU would be recommended again and again.
-    if !eviction.memory_is_due
+    // AEP-7862 never evicts after a failed unboost. A pod that lacks memory is the exception: it would be OOM-killed again and
+    // again, and a new pod gets the memory, whatever becomes of its boost. Less memory is no reason.
+    if !eviction.lacks_memory
         && question.pod.has_failed_unboost(&question.recommendation.targets(), question.allocatable)
     {
         return wait(Wait::UnboostFailed);

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 use plumb_resize::status::Stage;
 
-use super::state::{ContainerRecommendation, ContainerState, OomKill, PodState, Recommendation};
+use super::state::{ContainerState, OomKill, PodState, Recommendation};
 
 /// The settings of priorities.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,7 +139,8 @@ fn priority(pod: &PodState, recommendation: &Recommendation, requests: Requests)
             };
             requested[resource] += milli(resource, request);
             scale_up |= target > request;
-            outside_range |= is_outside_range(wanted, resource, request);
+            outside_range |= wanted.lower[resource].is_some_and(|lower| request < lower)
+                || wanted.upper[resource].is_some_and(|upper| request > upper);
         }
     }
     let diff = |resource: Resource| {
@@ -150,14 +151,9 @@ fn priority(pod: &PodState, recommendation: &Recommendation, requests: Requests)
     Priority { outside_range, scale_up, resource_diff }
 }
 
-fn is_outside_range(wanted: &ContainerRecommendation, resource: Resource, request: i64) -> bool {
-    wanted.lower[resource].is_some_and(|lower| request < lower)
-        || wanted.upper[resource].is_some_and(|upper| request > upper)
-}
-
-/// Whether memory alone is a reason to update a pod: a container has a memory request outside of the recommended range, or
-/// none, or was OOM-killed soon after its start and more memory is recommended.
-pub fn is_memory_due(
+/// Whether a pod lacks memory: a container requests less than the lower bound, or was OOM-killed soon after its start and more
+/// memory is recommended.
+pub fn lacks_memory(
     pod: &PodState,
     recommendation: &Recommendation,
     settings: &Settings,
@@ -168,9 +164,9 @@ pub fn is_memory_due(
     pod.containers.iter().filter(|container| pod.observes(&container.name)).any(|container| {
         let Some(wanted) = recommendation.get(&container.name) else { return false };
         let Some(target) = wanted.target.memory else { return false };
-        let Some(request) = container.current(&pod.stage).requests.memory else { return true };
+        let Some(request) = container.current(&pod.stage).requests.memory else { return false };
         let is_killed = container.oom_kill.is_some_and(|kill| is_quick(kill, oom_threshold, now));
-        is_outside_range(wanted, Resource::Memory, request) || (is_killed && target > request)
+        wanted.lower.memory.is_some_and(|lower| request < lower) || (is_killed && target > request)
     })
 }
 

@@ -685,7 +685,7 @@ fn timeouts_are_settings() {
 }
 
 #[test]
-fn a_failed_unboost_holds_evictions_for_cpu_and_not_for_memory() {
+fn a_failed_unboost_holds_evictions_but_for_a_lack_of_memory() {
     let held = "deferred: UnboostFailed";
     // When the container was OOM-killed, the recommendation, and what becomes of the pod in the mode Recreate. It has 1 CPU and
     // 1Gi, and did not get 3 CPUs at the end of its boost.
@@ -694,7 +694,8 @@ fn a_failed_unboost_holds_evictions_for_cpu_and_not_for_memory() {
         (None, "3/1050Mi", held),
         (None, "2/1Gi", "evict: Recreate"),
         (None, "3/2Gi", "evict: Recreate"),
-        (None, "3/512Mi", "evict: Recreate"),
+        // Less memory can wait until the CPU fits.
+        (None, "3/512Mi", held),
         // A quick OOM kill, and more memory is recommended, though within the range.
         (Some("2026-01-01T23:55:00Z"), "3/1050Mi", "evict: Recreate"),
         (Some("2026-01-01T23:30:00Z"), "3/1050Mi", held),
