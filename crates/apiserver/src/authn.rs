@@ -140,7 +140,7 @@ impl Authenticator {
             Some(token) => match self.bearer(token, &[]) {
                 Ok(bearer) => {
                     if let Some(peer) = peer {
-                        peer.set_authenticated();
+                        peer.set_authenticated(&bearer.user);
                     }
                     Ok(bearer.user)
                 }

@@ -2,13 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock},
 };
 
-use super::CertificateIdentity;
+use super::{CertificateIdentity, User};
 
 /// The client of a connection; every request has one as an extension.
 #[derive(Clone, Debug)]
@@ -18,27 +15,33 @@ pub struct Peer(Arc<Ends>);
 struct Ends {
     remote: SocketAddr,
     certificate: Option<CertificateIdentity>,
-    authenticated: AtomicBool,
+    /// The first user whom it was authenticated as.
+    user: OnceLock<Arc<User>>,
 }
 
 impl Peer {
     /// A client at `remote`, with its verified client certificate.
     pub fn new(remote: SocketAddr, certificate: Option<CertificateIdentity>) -> Self {
-        let authenticated = AtomicBool::new(certificate.is_some());
-        Self(Arc::new(Ends { remote, certificate, authenticated }))
+        let user = certificate.as_ref().map(|certificate| Arc::clone(certificate.user()));
+        let user = user.map_or_else(OnceLock::new, OnceLock::from);
+        Self(Arc::new(Ends { remote, certificate, user }))
     }
 
-    /// Notes that a request of this client had valid credentials.
-    pub fn set_authenticated(&self) {
-        // Read first: requests on several threads then share the cache line.
-        if !self.is_authenticated() {
-            self.0.authenticated.store(true, Relaxed);
-        }
+    /// Notes that a request of this client had valid credentials of a user.
+    pub fn set_authenticated(&self, user: &Arc<User>) {
+        // Only the first one is retained, which costs later requests a load.
+        self.0.user.get_or_init(|| Arc::clone(user));
     }
 
     /// Whether the client has a certificate, or any of its requests had valid credentials.
     pub fn is_authenticated(&self) -> bool {
-        self.0.authenticated.load(Relaxed)
+        self.0.user.get().is_some()
+    }
+
+    /// The user of its certificate, or else of its first request with valid credentials. What the client does before a
+    /// request is complete counts for this user.
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.0.user.get()
     }
 
     /// Its address.

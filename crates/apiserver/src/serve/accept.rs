@@ -14,17 +14,14 @@ use hyper::body::Incoming;
 use plumb_supervise::{Backoff, Exponential};
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::{
-    net::TcpStream,
-    sync::{OwnedSemaphorePermit, watch},
-    time::timeout,
-};
+use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tower::Service;
 
 use super::{
     Limits, Listener, Shutdown,
     connection::{self, Shared},
     connections::{Connections, Open},
+    handshakes::Queued,
 };
 
 /// The delay after a failure to accept that may be temporary, such as a lack of file descriptors.
@@ -96,30 +93,26 @@ where
     Drained { cut: standing }
 }
 
-/// Accepts connections until the shutdown, and passes each to `serve`, with its permit for the handshake and its entry
-/// among the open connections.
+/// Accepts connections until the shutdown, and passes each to `serve`, with its place in the queue for handshakes and its entry
+/// among the open connections. It does not wait for a permit: the next connection may be of another source.
 async fn accept(
     listener: &Listener,
     connections: &Arc<Connections>,
-    serve: impl Fn(TcpStream, SocketAddr, (OwnedSemaphorePermit, Open)),
+    serve: impl Fn(TcpStream, SocketAddr, (Queued, Open)),
     mut shutdown: Shutdown,
 ) {
     let mut backoff = Backoff::new(DELAYS);
     loop {
-        let next = async {
-            let permit = connections.handshake().await?;
-            Some((permit, listener.inner.accept().await))
-        };
-        let (permit, accepted) = tokio::select! {
-            Some(next) = next => next,
+        let accepted = tokio::select! {
+            accepted = listener.inner.accept() => accepted,
             () = shutdown.requested() => return,
         };
         match accepted {
             Ok((stream, remote)) => {
                 backoff.reset();
                 prepare(&stream);
-                let open = connections.opened();
-                serve(stream, remote, (permit, open));
+                let accepted = (connections.queue(remote), connections.opened());
+                serve(stream, remote, accepted);
             }
             Err(error) if is_of_the_client(&error) => {}
             Err(error) => {

@@ -25,7 +25,8 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use super::heads::{Head, Heads};
+use super::heads::{Heads, Http1Head};
+use crate::authn::Peer;
 
 /// The largest chunk of a body: that much of a response may be in HTTP's buffers when the client stops reading.
 const CHUNK: usize = 64 << 10;
@@ -45,8 +46,8 @@ struct Inner {
     running: AtomicUsize,
     /// The number of requests so far.
     begun: AtomicU64,
-    /// The head of the next request.
-    head: Head,
+    /// The head of the next request over HTTP/1.1.
+    head: Http1Head,
     /// Counts the connections that the server has admitted: a clock that costs a load.
     admissions: Arc<AtomicU64>,
     /// The reading of that clock when the last request ended.
@@ -109,7 +110,7 @@ impl Activity {
             count: watch::Sender::new(0),
             running: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
-            head: Head::new(heads),
+            head: Http1Head::new(heads),
             idle_since: AtomicU64::new(admissions.load(Relaxed)),
             admissions,
             entries: Mutex::default(),
@@ -138,10 +139,10 @@ impl Activity {
         InFlight { inner: Arc::clone(&self.0), entry }
     }
 
-    /// Counts bytes that the connection has received. Without a request in flight they are of a head, which is buffered until
-    /// it is complete; false if the budget of all heads does not suffice.
-    pub(super) fn receive(&self, bytes: usize) -> bool {
-        self.0.running.load(Relaxed) > 0 || self.0.head.receive(bytes)
+    /// Counts bytes that an HTTP/1.1 connection has received. Without a request in flight they are of a head, which is buffered
+    /// until it is complete; false if the budget of heads does not suffice.
+    pub(super) fn receive(&self, bytes: usize, peer: &Peer) -> bool {
+        self.0.running.load(Relaxed) > 0 || self.0.head.receive(bytes, peer)
     }
 
     /// Whether no request is in flight.
@@ -226,6 +227,11 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
+    /// The response upgrades the connection: what it receives afterwards is of no head.
+    pub(super) fn upgrade(&self) {
+        self.inner.head.upgrade();
+    }
+
     fn update(&self, change: impl FnOnce(&mut Entry)) {
         change(&mut self.inner.entries.lock().all[self.entry]);
     }

@@ -7,21 +7,16 @@
 //! 2. connections of clients that are not authenticated,
 //! 3. connections of authenticated clients without a request in flight: clients expect that idle connections are closed.
 //!
-//! Of several, those of the source address with the most connections, and of these the ones that are idle for longest. So a
+//! Of several, those of the source address with the most connections of the same kind, and of these the ones that are idle for longest. So a
 //! client that connects and sends a request at once is authenticated before its turn to be closed comes. Addresses alone do
 //! not suffice: the pods of a node share the address of its proxy.
 
-use std::{
-    cmp::Reverse,
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::HashMap, net::IpAddr, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::activity::Activity;
+use super::{activity::Activity, source::source};
 use crate::authn::Peer;
 
 /// The connections that may be closed.
@@ -91,16 +86,19 @@ impl Candidates {
     /// Closes up to `most` connections of clients that are not authenticated, or one if all are, and returns how many.
     pub(super) fn evict(&self, most: usize) -> u64 {
         let mut entries = self.0.lock();
-        let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
+        // Those of authenticated clients count apart: many of them at an address, such as that of a proxy, must not make it the
+        // first to lose connections of clients that have not sent a request yet.
+        let mut of_address: HashMap<(IpAddr, bool), usize> = HashMap::new();
+        let class = |entry: &Entry| (source(entry.peer.remote().ip()), entry.peer.is_authenticated());
         for entry in entries.all.values() {
-            *of_address.entry(source(entry.peer.remote().ip())).or_default() += 1;
+            *of_address.entry(class(entry)).or_default() += 1;
         }
         let ranked = entries.all.iter().map(|(id, entry)| {
-            let of_address = of_address.get(&source(entry.peer.remote().ip())).copied().unwrap_or(0);
+            let class = class(entry);
             let rank = Rank {
-                authenticated: entry.peer.is_authenticated(),
+                authenticated: class.1,
                 in_use: !entry.activity.is_idle(),
-                of_address: Reverse(of_address),
+                of_address: Reverse(of_address.get(&class).copied().unwrap_or(0)),
                 idle_since: entry.activity.idle_since(),
             };
             (rank, *id)
@@ -125,14 +123,6 @@ impl Candidates {
     }
 }
 
-/// The source of connections by its address. One machine has all addresses of a /64 of IPv6.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -154,7 +144,7 @@ mod tests {
         fn open(&self, address: &str, authenticated: bool) -> (Candidate, Activity) {
             let peer = Peer::new((address.parse::<IpAddr>().unwrap(), 1).into(), None);
             if authenticated {
-                peer.set_authenticated();
+                peer.set_authenticated(&Arc::new(crate::user::User::anonymous()));
             }
             self.admissions.fetch_add(1, Relaxed);
             let activity = Activity::new(Heads::new(0), Arc::clone(&self.admissions));
@@ -211,11 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_has_one_share_for_all_its_addresses_of_ipv6() {
-        let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert_eq!(source(address("2001:db8::1")), source(address("2001:db8::ffff:2")));
-        assert_ne!(source(address("2001:db8::1")), source(address("2001:db8:0:1::1")));
-        assert_eq!(source(address("::ffff:10.0.0.1")), address("10.0.0.1"));
-        assert_ne!(source(address("10.0.0.1")), source(address("10.0.0.2")));
+    fn an_address_with_many_authenticated_connections_is_not_the_first_to_lose_others() {
+        let fixture = Fixture::new();
+        let mut proxied = fixture.open("10.0.0.1", false);
+        let _authenticated: Vec<_> = (0..4).map(|_| fixture.open("10.0.0.1", true)).collect();
+        let mut flood: Vec<_> = (0..2).map(|_| fixture.open("10.0.0.2", false)).collect();
+        assert_eq!(fixture.candidates.evict(1), 1);
+        assert!(!is_evicted(&mut proxied));
+        assert!(flood.iter_mut().any(is_evicted));
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Buf;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, server::conn::http2, service::service_fn};
@@ -21,7 +21,7 @@ use rustls::ServerConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, watch},
+    sync::watch,
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -32,6 +32,8 @@ use super::{
     activity::{Activity, Tracked},
     candidates::Candidate,
     connections::{ConnectionPermit, Connections, Open},
+    handshakes::Queued,
+    heads::MAX_HEAD,
     permitted::PermittedConnection,
 };
 use crate::{
@@ -39,9 +41,6 @@ use crate::{
     discard::discard,
     error::ApiError,
 };
-
-/// The largest head: selectors in a query can be long. Clients without credentials can make the server buffer that much.
-const MAX_HEAD: u32 = 64 << 10;
 
 /// The bytes of one request body that an HTTP/2 client may send before the server reads them, as kube-apiserver's.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -86,7 +85,7 @@ impl<S: Clone> Clone for Shared<S> {
 pub(super) async fn serve<S, B>(
     stream: TcpStream,
     remote: SocketAddr,
-    accepted: (OwnedSemaphorePermit, Open),
+    accepted: (Queued, Open),
     shared: Shared<S>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -110,7 +109,7 @@ pub(super) async fn serve<S, B>(
 async fn converse<S, B>(
     stream: TcpStream,
     remote: SocketAddr,
-    (in_handshake, open): (OwnedSemaphorePermit, Open),
+    (queued, open): (Queued, Open),
     mut shared: Shared<S>,
 ) -> Result<(), BoxError>
 where
@@ -123,6 +122,14 @@ where
 {
     let (limits, connections) = (shared.limits, Arc::clone(&shared.connections));
     let (tls, shutdown) = (Arc::clone(&shared.tls), &mut shared.shutdown);
+    let in_handshake = tokio::select! {
+        permit = timeout(limits.handshake, queued.permit()) => permit.ok().flatten(),
+        () = shutdown.requested() => return Ok(()),
+    };
+    let Some(in_handshake) = in_handshake else {
+        connections.metrics.rejected.fetch_add(1, Relaxed);
+        return Err("too many handshakes are under way".into());
+    };
     let established = establish(stream, remote, tls, &connections, limits, shutdown).await?;
     let Some(Established { stream, is_http2, peer, permit }) = established else { return Ok(()) };
     drop(in_handshake);
@@ -130,7 +137,9 @@ where
     let activity = connections.activity();
     let candidate = connections.register(&permit, &peer, &activity);
     let unknown = unauthenticated(activity.clone(), peer.clone(), limits);
-    let io = TokioIo::new(PermittedConnection::new(stream, activity.clone(), peer.clone(), permit, open));
+    let head = is_http2.then(|| connections.http2_head());
+    let io = PermittedConnection::new(stream, activity.clone(), peer.clone(), head, permit, open);
+    let io = TokioIo::new(io);
     let respond = {
         let (service, shutdown, activity) =
             (shared.service.clone(), shared.shutdown.clone(), activity.clone());
@@ -141,6 +150,9 @@ where
             let response = service.clone().oneshot(request);
             async move {
                 response.await.map(|response| {
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                        in_flight.upgrade();
+                    }
                     let interactive = response.extensions().get::<Interactive>().is_some();
                     response.map(|body| Tracked::new(body, in_flight, interactive))
                 })
@@ -155,7 +167,7 @@ where
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
-            .max_header_list_size(MAX_HEAD)
+            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
             .initial_stream_window_size(STREAM_WINDOW)
             .max_send_buf_size(MAX_UNSENT)
             .keep_alive_interval(limits.ping_after)
@@ -170,9 +182,7 @@ where
         drive(http.serve_connection(io, respond), shutdown, idle, stalled, farewell, candidate).await
     } else {
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
-            .header_read_timeout(limits.request_head)
-            .max_header_size(MAX_HEAD as usize);
+        http.timer(TokioTimer::new()).header_read_timeout(limits.request_head).max_header_size(MAX_HEAD);
         let connection = http.serve_connection(io, respond).with_upgrades();
         // The timeout above closes idle connections of authenticated clients.
         drive(connection, shutdown, unknown, stalled, farewell, candidate).await

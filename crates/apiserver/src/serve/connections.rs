@@ -1,5 +1,6 @@
 //! The limits of open connections for each class of clients, so that the process does not run out of file descriptors, and so
-//! that nodes and administrators can connect when other clients have used up theirs.
+//! that nodes and administrators can connect when other clients have used up theirs. Permits for handshakes are shared by source
+//! address ([`handshakes`](super::handshakes)).
 //!
 //! The class of a client is known after the TLS handshake, from its certificate. So a connection first takes a permit for the
 //! handshake, and then one of its class:
@@ -14,6 +15,7 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -32,7 +34,8 @@ use super::{
     Limits,
     activity::Activity,
     candidates::{Candidate, Candidates},
-    heads::Heads,
+    handshakes::{Handshakes, Queued},
+    heads::{Heads, Http2Head},
 };
 use crate::{authn::Peer, user::User};
 
@@ -63,8 +66,7 @@ pub struct ConnectionMetrics {
 /// The permits of connections.
 #[derive(Debug)]
 pub(super) struct Connections {
-    handshakes: Arc<Semaphore>,
-    all_handshakes: usize,
+    handshakes: Arc<Handshakes>,
     shared: Arc<Semaphore>,
     all_shared: usize,
     reserved: Arc<Semaphore>,
@@ -76,7 +78,7 @@ pub(super) struct Connections {
     open: watch::Sender<usize>,
     /// The connections with a shared permit, some of which are closed when no permit is free.
     candidates: Candidates,
-    /// The bytes of incomplete request heads.
+    /// The budgets of incomplete request heads.
     heads: Arc<Heads>,
     /// How many connections were admitted.
     admissions: Arc<AtomicU64>,
@@ -91,8 +93,7 @@ impl Connections {
         let all_handshakes = permits(limits.handshakes.max(2));
         let all_shared = permits(limits.connections.max(1));
         Arc::new(Self {
-            handshakes: Arc::new(Semaphore::new(all_handshakes)),
-            all_handshakes,
+            handshakes: Handshakes::new(all_handshakes),
             shared: Arc::new(Semaphore::new(all_shared)),
             all_shared,
             reserved: Arc::new(Semaphore::new(permits(limits.reserved_connections))),
@@ -108,14 +109,14 @@ impl Connections {
         })
     }
 
-    /// Waits for a permit for a handshake. `None` never occurs: the semaphore is never closed.
-    pub(super) async fn handshake(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.handshakes).acquire_owned().await.ok()
+    /// Queues a connection for a permit for its handshake.
+    pub(super) fn queue(&self, remote: SocketAddr) -> Queued {
+        self.handshakes.enter(remote)
     }
 
     /// Whether more than half of the permits for handshakes are in use.
     pub(super) fn is_pressed(&self) -> bool {
-        self.handshakes.available_permits() < self.all_handshakes / 2
+        self.handshakes.is_pressed()
     }
 
     /// Counts a connection as open until the returned value is dropped.
@@ -185,6 +186,11 @@ impl Connections {
     pub(super) fn activity(&self) -> Activity {
         self.admissions.fetch_add(1, Relaxed);
         Activity::new(Arc::clone(&self.heads), Arc::clone(&self.admissions))
+    }
+
+    /// What counts the heads of an admitted connection over HTTP/2.
+    pub(super) fn http2_head(&self) -> Http2Head {
+        Http2Head::new(Arc::clone(&self.heads))
     }
 
     /// Registers a connection as one that may be closed for another. A reserved permit is of no use to others.

@@ -25,7 +25,7 @@ pub struct Limits {
     /// How many more may be open for nodes, administrators, the scheduler and the controller manager, who are known by
     /// their client certificate.
     pub reserved_connections: usize,
-    /// How many more may be in the TLS handshake. Further ones wait in the kernel's queue.
+    /// How many more may be in the TLS handshake, shared by source address. As many further ones are queued.
     pub handshakes: usize,
     /// How long a client may take for the TLS handshake.
     pub handshake: Duration,
@@ -35,7 +35,8 @@ pub struct Limits {
     /// The same for a client that is not authenticated: it has no certificate, and none of its requests had valid
     /// credentials.
     pub unauthenticated_head: Duration,
-    /// Bytes of incomplete request heads that all connections may buffer, besides the first 8 KiB of each.
+    /// Bytes of incomplete request heads that all connections of clients without credentials may buffer, shared by source
+    /// address, besides the first 8 KiB of each; and as many of authenticated clients, shared by user.
     pub heads: usize,
     /// How long a client may read hardly any of a response before its connection is closed.
     pub progress: Duration,
@@ -81,11 +82,14 @@ impl Limits {
     /// descriptors of this process is left: for the store, containers, connections to nodes and webhooks.
     #[must_use]
     pub fn within(descriptors: usize, connections: usize) -> Self {
-        let all = (descriptors - descriptors / 4).min(connections.saturating_add(RESERVED + HANDSHAKES));
+        let all = (descriptors - descriptors / 4).min(connections.saturating_add(RESERVED + 2 * HANDSHAKES));
         let handshakes = (all / 16).clamp(2, HANDSHAKES);
         let reserved_connections = (all / 6).clamp(1, RESERVED);
         Self {
-            connections: all.saturating_sub(handshakes + reserved_connections).clamp(1, connections.max(1)),
+            // Twice the handshakes: those that are queued are open, too.
+            connections: all
+                .saturating_sub(2 * handshakes + reserved_connections)
+                .clamp(1, connections.max(1)),
             reserved_connections,
             handshakes,
             ..Self::default()
@@ -115,12 +119,12 @@ mod tests {
     fn connections_leave_file_descriptors_for_everything_else() {
         for descriptors in [0, 64, 256, 1_024, 4_096, 16_384, 65_536, 1 << 20] {
             let limits = Limits::within(descriptors, CONNECTIONS);
-            let all = limits.connections + limits.reserved_connections + limits.handshakes;
-            assert!(all <= (descriptors - descriptors / 4).max(4), "{descriptors}: {limits:?}");
+            let all = limits.connections + limits.reserved_connections + 2 * limits.handshakes;
+            assert!(all <= (descriptors - descriptors / 4).max(6), "{descriptors}: {limits:?}");
             assert!(limits.connections > 0 && limits.reserved_connections > 0 && limits.handshakes > 1);
         }
         let few = Limits::within(1_024, CONNECTIONS);
-        assert_eq!((few.connections, few.reserved_connections, few.handshakes), (592, 128, 48));
+        assert_eq!((few.connections, few.reserved_connections, few.handshakes), (544, 128, 48));
         let usual = Limits::within(1 << 20, CONNECTIONS);
         assert_eq!(usual.connections, CONNECTIONS);
         assert_eq!(Limits::within(1 << 20, 100).connections, 100);

@@ -16,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 use super::{
     activity::Activity,
     connections::{ConnectionPermit, Open},
+    heads::Http2Head,
 };
 use crate::authn::Peer;
 
@@ -24,6 +25,8 @@ pub(super) struct PermittedConnection {
     stream: TlsStream<TcpStream>,
     activity: Activity,
     peer: Peer,
+    /// The head that it receives over HTTP/2; the activity has that of HTTP/1.1.
+    http2: Option<Http2Head>,
     _permit: ConnectionPermit,
     _open: Open,
 }
@@ -33,10 +36,11 @@ impl PermittedConnection {
         stream: TlsStream<TcpStream>,
         activity: Activity,
         peer: Peer,
+        http2: Option<Http2Head>,
         permit: ConnectionPermit,
         open: Open,
     ) -> Self {
-        Self { stream, activity, peer, _permit: permit, _open: open }
+        Self { stream, activity, peer, http2, _permit: permit, _open: open }
     }
 }
 
@@ -58,11 +62,14 @@ impl AsyncRead for PermittedConnection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        // The budget is for clients without credentials. Those of others are not heads alone: after an upgrade, and while the
-        // body of a request arrives that HTTP/2 has not passed on yet, no request is in flight.
-        let received = buffer.filled().len() - before;
-        if !self.peer.is_authenticated() && !self.activity.receive(received) {
+        let this = &mut *self;
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        let received = &buffer.filled()[before..];
+        let fits = match &mut this.http2 {
+            Some(head) => head.receive(received, &this.peer),
+            None => this.activity.receive(received.len(), &this.peer),
+        };
+        if !fits {
             return Poll::Ready(Err(io::Error::other("too many bytes of request heads are buffered")));
         }
         Poll::Ready(Ok(()))
