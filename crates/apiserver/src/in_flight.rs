@@ -8,7 +8,9 @@
 //! | watches that send their initial events | [`Limits::initial_lists`], until these are sent | 3 times what is free |
 //! | bytes of lists | [`Limits::lists`], until they are sent | 3 times what is free |
 //! | requests whose body has not arrived yet | [`Limits::receiving`], until it has | 3 times what is free |
-//! | bytes of such heads, and of bodies | [`Limits::bodies`], until the response | 3 times what is free |
+//! | bytes of such heads, and of what has arrived of their bodies | [`Limits::arriving`], until the body has | 3 times what is free |
+//! | bytes of bodies | [`Limits::bodies`], until the response | 3 times what is free |
+//! | refused requests whose body is discarded | [`Limits::discards`]; beyond it the response does not wait | 3 times what is free, also for one source address |
 //!
 //! A request that comes over a socket and finds a limit reached is rejected with 429 and `Retry-After`. Nodes on other
 //! machines have limits of their own, so that users who reach theirs do not hold up nodes.
@@ -56,8 +58,12 @@ pub struct Limits {
     pub lists: usize,
     /// Requests whose body has not arrived yet.
     pub receiving: usize,
-    /// Bytes of request bodies in memory, and of the heads whose body has not arrived yet.
+    /// Bytes of request bodies in memory.
     pub bodies: usize,
+    /// Bytes of requests whose body has not arrived yet: of their heads, and of the parts that have. These count as bodies, too.
+    pub arriving: usize,
+    /// Refused requests whose body the server awaits in order to discard it.
+    pub discards: usize,
     /// The timeout to receive a body.
     pub body: Duration,
 }
@@ -73,6 +79,8 @@ impl Default for Limits {
             lists: 512 << 20,
             receiving: 400,
             bodies: 256 << 20,
+            arriving: 64 << 20,
+            discards: 256,
             body: Duration::from_mins(1),
         }
     }
@@ -91,6 +99,9 @@ pub(crate) struct InFlight {
     pub(crate) receiving: Arc<Pool>,
     /// In kibibytes.
     pub(crate) bodies: Arc<Pool>,
+    /// In kibibytes.
+    pub(crate) arriving: Arc<Pool>,
+    pub(crate) discards: Arc<Pool>,
 }
 
 /// The limits of short requests of one class of clients.
@@ -154,6 +165,8 @@ impl InFlight {
             lists: Pool::new(limits.lists / UNIT, OF_SHORT),
             receiving: Pool::new(limits.receiving, OF_SHORT),
             bodies: Pool::new(limits.bodies / UNIT, OF_SHORT),
+            arriving: Pool::new(limits.arriving / UNIT, OF_SHORT),
+            discards: Pool::new(limits.discards, OF_SHORT),
         }
     }
 
@@ -244,6 +257,8 @@ impl InFlight {
             ("list-kibibytes", "all", &self.lists),
             ("request-body", "all", &self.receiving),
             ("request-body-kibibytes", "all", &self.bodies),
+            ("request-body-arriving-kibibytes", "all", &self.arriving),
+            ("request-body-discard", "all", &self.discards),
         ];
         let name = "apiserver_flowcontrol_nominal_limit_seats";
         text.gauge(name, "the limits of requests from outside");

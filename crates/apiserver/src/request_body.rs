@@ -18,10 +18,13 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::error::Elapsed;
 
-use crate::discard::discard;
+use crate::authn::Peer;
+use crate::discard::discard_permitted;
 use crate::error::ApiError;
 use crate::in_flight::{InFlight, UNIT};
+use crate::serve::source;
 use crate::share::{Held, Pool};
+use crate::user::User;
 
 /// The largest body that the server reads, as upstream's.
 pub(crate) const MAX_BODY: usize = 3 << 20;
@@ -32,8 +35,12 @@ const OVERRUN: usize = 16 << 20;
 pub(crate) struct RequestBodies {
     /// Requests whose body has not arrived yet.
     receiving: Arc<Pool>,
-    /// Kibibytes of bodies, and of heads whose body has not arrived yet.
+    /// Kibibytes of bodies.
     bytes: Arc<Pool>,
+    /// Kibibytes of requests whose body has not arrived yet.
+    arriving: Arc<Pool>,
+    /// Refused requests whose body is awaited.
+    discards: Arc<Pool>,
     timeout: Duration,
 }
 
@@ -45,6 +52,8 @@ pub(crate) struct Received {
     body: Option<UnsyncBoxBody<Bytes, BoxError>>,
     /// Whether the client sends the body only after a `100 Continue`, which the first read causes.
     awaits_continue: bool,
+    /// The client, if there is a body.
+    peer: Option<Peer>,
 }
 
 impl Received {
@@ -54,21 +63,28 @@ impl Received {
         B::Error: Into<BoxError>,
     {
         let body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed_unsync());
-        Self { body, awaits_continue: false }
+        Self { body, awaits_continue: false, peer: None }
     }
 
-    /// Notes whether the client waits for a `100 Continue`. Over HTTP/2 none does: hyper never sends one there.
+    /// Notes who sends a body, and whether the client waits for a `100 Continue`. Over HTTP/2 none does: hyper never sends one
+    /// there.
     pub(crate) fn observe(&mut self, head: &Parts) {
-        self.awaits_continue =
-            self.body.is_some() && head.version < Version::HTTP_2 && head.headers.contains_key(EXPECT);
-    }
-
-    /// Discards what was not read, so that the client gets the response.
-    pub(crate) async fn discard(&mut self) {
-        if let Some(mut body) = self.body.take().filter(|_| !self.awaits_continue) {
-            discard(&mut body).await;
+        if self.body.is_some() {
+            self.awaits_continue = head.version < Version::HTTP_2 && head.headers.contains_key(EXPECT);
+            self.peer = head.extensions.get().cloned();
         }
     }
+}
+
+/// A body that is being read.
+#[derive(Default)]
+struct Collected {
+    read: RequestBody,
+    /// The frames, if there is more than one.
+    rest: BytesMut,
+    size: usize,
+    /// The share of what has arrived, of a body that has not arrived at once.
+    arriving: Option<Held>,
 }
 
 /// A complete body, and its share of the limit until the response.
@@ -81,8 +97,25 @@ pub(crate) struct RequestBody {
 impl RequestBodies {
     /// Reads bodies within these limits, and waits for each until the timeout.
     pub(crate) fn new(in_flight: &InFlight, timeout: Duration) -> Self {
-        let (receiving, bytes) = (Arc::clone(&in_flight.receiving), Arc::clone(&in_flight.bodies));
-        Self { receiving, bytes, timeout }
+        Self {
+            receiving: Arc::clone(&in_flight.receiving),
+            bytes: Arc::clone(&in_flight.bodies),
+            arriving: Arc::clone(&in_flight.arriving),
+            discards: Arc::clone(&in_flight.discards),
+            timeout,
+        }
+    }
+
+    /// Discards what was not read of a refused request, so that the client gets the response. Requests whose body has not
+    /// arrived yet are limited by user, or by source address where there is none.
+    pub(crate) async fn discard(&self, received: &mut Received, user: Option<&User>) {
+        let Some(mut body) = received.body.take().filter(|_| !received.awaits_continue) else { return };
+        let permit = || match (user, &received.peer) {
+            (Some(user), _) => self.discards.try_take(user.name(), 1).ok(),
+            (None, Some(peer)) => self.discards.try_take(&source(peer.remote().ip()).to_string(), 1).ok(),
+            (None, None) => self.discards.try_take("", 1).ok(),
+        };
+        discard_permitted(&mut body, permit).await;
     }
 
     /// Reads a body. It must not be too large, too slow or compressed.
@@ -113,42 +146,52 @@ impl RequestBodies {
         body: &mut UnsyncBoxBody<Bytes, BoxError>,
         user: &str,
     ) -> Result<Result<RequestBody, ApiError>, Elapsed> {
-        let mut collecting = std::pin::pin!(self.collect(body, user));
-        if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await {
-            return Ok(read);
+        let mut collected = Collected::default();
+        let polled = {
+            let mut collecting = std::pin::pin!(self.collect(&mut collected, body, user));
+            poll_fn(|context| Poll::Ready(collecting.as_mut().poll(context))).await
+        };
+        if let Poll::Ready(read) = polled {
+            return Ok(read.map(|()| collected.read));
         }
         // The body has not arrived, and may never: the memory that the request has meanwhile is bounded.
         let receiving = self.receiving.try_take(user, 1);
-        let bytes = self.bytes.try_take(user, size(head).div_ceil(UNIT));
-        let (Ok(_receiving), Ok(_bytes)) = (receiving, bytes) else {
+        let bytes = self.arriving.try_take(user, (size(head) + collected.size).div_ceil(UNIT));
+        let (Ok(_receiving), Ok(bytes)) = (receiving, bytes) else {
             return Ok(Err(ApiError::too_many_requests()));
         };
-        tokio::time::timeout(self.timeout, collecting).await
+        collected.arriving = Some(bytes);
+        let read = tokio::time::timeout(self.timeout, self.collect(&mut collected, body, user)).await?;
+        Ok(read.map(|()| collected.read))
     }
 
+    /// Collects the frames of a body. It may be cancelled and called again.
     async fn collect(
         &self,
+        collected: &mut Collected,
         body: &mut UnsyncBoxBody<Bytes, BoxError>,
         user: &str,
-    ) -> Result<RequestBody, ApiError> {
+    ) -> Result<(), ApiError> {
         if body.size_hint().lower() > (MAX_BODY + OVERRUN) as u64 {
             return Err(ApiError::body_too_large(MAX_BODY));
         }
-        let mut read = RequestBody::default();
-        let mut rest = BytesMut::new();
-        let mut size = 0;
+        let Collected { read, rest, size, arriving } = collected;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| ApiError::bad_request(format!("reading the body: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
-            size += data.len();
-            if size > MAX_BODY {
-                (read, rest) = (RequestBody::default(), BytesMut::new());
-                if size > MAX_BODY + OVERRUN {
+            *size += data.len();
+            if *size > MAX_BODY {
+                (*read, *rest) = (RequestBody::default(), BytesMut::new());
+                if *size > MAX_BODY + OVERRUN {
                     break;
                 }
                 continue;
             }
-            read.held.merge(self.bytes.try_take(user, data.len().div_ceil(UNIT))?);
+            let units = data.len().div_ceil(UNIT);
+            if let Some(arriving) = arriving {
+                arriving.merge(self.arriving.try_take(user, units)?);
+            }
+            read.held.merge(self.bytes.try_take(user, units)?);
             // Most bodies are one frame, which is not copied.
             if read.bytes.is_empty() && rest.is_empty() {
                 read.bytes = data;
@@ -159,13 +202,13 @@ impl RequestBodies {
                 rest.extend_from_slice(&data);
             }
         }
-        if size > MAX_BODY {
+        if *size > MAX_BODY {
             return Err(ApiError::body_too_large(MAX_BODY));
         }
         if !rest.is_empty() {
-            read.bytes = rest.freeze();
+            read.bytes = std::mem::take(rest).freeze();
         }
-        Ok(read)
+        Ok(())
     }
 }
 

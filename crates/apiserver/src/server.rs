@@ -80,7 +80,7 @@ impl ApiServer {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
-        body.discard().await;
+        self.request_bodies().discard(&mut body, context.user.as_deref()).await;
         let user = context.user.as_ref().map_or(ANONYMOUS, |user| user.name());
         let response = context.encoding.encode(response, self.encoders(), user).await;
         let response = match context.permit {

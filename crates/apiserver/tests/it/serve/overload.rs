@@ -118,6 +118,16 @@ impl Api {
         value.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
     }
 
+    /// Waits until a figure is at least so large.
+    async fn until_at_least(&self, name: &str, least: usize) {
+        let reached = async {
+            while self.figure(name).await < least {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(reached).await;
+    }
+
     /// Waits until a figure is as wanted.
     async fn until(&self, name: &str, wanted: usize) {
         let reached = async {
@@ -383,6 +393,39 @@ async fn bodies_that_do_not_end_are_limited_by_user() {
     soon(refused).await;
     let body = map(100_000);
     assert!(answer(post("bob", &body, body.len()).await).await.starts_with("HTTP/1.1 201 "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_have_not_arrived_have_a_smaller_limit() {
+    let api = Api::start(Limits { arriving: 400 << 10, ..Limits::default() });
+    let arriving = "apiserver_flowcontrol_current_executing_seats{flow_schema=\"all\",\
+                    priority_level=\"request-body-arriving-kibibytes\"}";
+    let begin = async |length: usize, body: &str| {
+        let mut stream = api.client("alice").connect().await.unwrap();
+        let head = format!(
+            "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The answer may come before all is written.
+        drop(stream.write_all(body.as_bytes()).await);
+        stream
+    };
+    let part = "x".repeat(200 << 10);
+    let held = begin(2_000_000, &part).await;
+    api.until_at_least(arriving, 200).await;
+    // The same user has no more than three quarters, whether the rest of the body comes or not.
+    let mut answer = Vec::new();
+    drop(soon(begin(2_000_000, &part).await.read_to_end(&mut answer)).await);
+    assert!(answer.starts_with(b"HTTP/1.1 429 "), "{}", String::from_utf8_lossy(&answer));
+    drop(held);
+    api.until(arriving, 0).await;
+    // A large body that arrives is accepted, and counts no more then.
+    let body = json!({ "metadata": { "name": "m" }, "data": { "k": "v".repeat(250_000) } }).to_string();
+    let mut answer = Vec::new();
+    drop(soon(begin(body.len(), &body).await.read_to_end(&mut answer)).await);
+    assert!(answer.starts_with(b"HTTP/1.1 201 "), "{}", String::from_utf8_lossy(&answer));
+    api.until(arriving, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
