@@ -2,6 +2,7 @@
 
 mod client_config;
 mod failed;
+mod resolver;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -28,6 +29,7 @@ use serde_json::Value;
 
 use crate::version::VERSION;
 use client_config::WebhookClientConfig;
+use resolver::Resolver;
 
 /// The largest answer that is read: that of the largest object, patched all over.
 const MAX_ANSWER: usize = 8 << 20;
@@ -50,7 +52,7 @@ pub(crate) struct Connections {
 #[derive(Debug)]
 pub(crate) struct Backend {
     config: WebhookClientConfig,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
 }
 
 impl Connections {
@@ -120,7 +122,8 @@ impl Backend {
                 builder.with_server_name_resolver(FixedServerNameResolver::new(name))
             }
         };
-        let mut tcp = HttpConnector::new();
+        let is_service = matches!(config, WebhookClientConfig::Service { .. });
+        let mut tcp = HttpConnector::new_with_resolver(Resolver::new(is_service));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         // One request per connection at a time: a service with several endpoints is called evenly.

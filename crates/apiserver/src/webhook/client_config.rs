@@ -2,7 +2,7 @@
 //!
 //! The machine may not route cluster IPs, so that the server looks up the `EndpointSlice`s of a Service: it calls any ready
 //! endpoint at the port that the slice has for the port of the Service. Only a Service without slices is called at its
-//! cluster IP.
+//! cluster IP. Loopback and link-local addresses of a Service are not called ([`resolver`](super::resolver)).
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -10,6 +10,7 @@ use plumb_store::Store;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::resolver::{NOT_ALLOWED, is_allowed};
 use crate::error::ApiError;
 use crate::stored;
 
@@ -117,11 +118,11 @@ fn endpoint(
     let none = k8s_openapi::api::core::v1::ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&none);
     if spec.type_.as_deref() == Some("ExternalName") {
-        return Ok(authority(spec.external_name.as_deref().unwrap_or_default(), port));
+        return allowed(spec.external_name.as_deref().unwrap_or_default(), port);
     }
     let found = spec.ports.iter().flatten().find(|own: &&ServicePort| own.port == i32::from(port));
     let found = found.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
-    let mut endpoints = Vec::new();
+    let (mut endpoints, mut are_refused) = (Vec::new(), false);
     for slice in slices {
         let same =
             |named: Option<&str>| named.unwrap_or_default() == found.name.as_deref().unwrap_or_default();
@@ -131,17 +132,27 @@ fn endpoint(
         let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
             endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
         });
-        endpoints
-            .extend(ready.flat_map(|endpoint| &endpoint.addresses).map(|address| authority(address, target)));
+        for address in ready.flat_map(|endpoint| &endpoint.addresses) {
+            match allowed(address, target) {
+                Ok(address) => endpoints.push(address),
+                Err(_) => are_refused = true,
+            }
+        }
     }
     match endpoints.len() {
+        0 if are_refused => return Err(NOT_ALLOWED.to_owned()),
         0 => {}
         count => return Ok(endpoints.swap_remove(pick % count)),
     }
     match spec.cluster_ip.as_deref() {
-        Some(address) if slices.is_empty() && !matches!(address, "" | "None") => Ok(authority(address, port)),
+        Some(address) if slices.is_empty() && !matches!(address, "" | "None") => allowed(address, port),
         _ => Err(format!("no endpoints available for service {name:?}")),
     }
+}
+
+/// Host and port of a backend that may be called.
+fn allowed(host: &str, port: u16) -> Result<String, String> {
+    if is_allowed(host) { Ok(authority(host, port)) } else { Err(NOT_ALLOWED.to_owned()) }
 }
 
 fn authority(host: &str, port: u16) -> String {
@@ -179,6 +190,29 @@ mod tests {
             endpoint("s", 80, &service, &[], 0),
             Err("no service port 80 found for service \"s\"".into())
         );
+    }
+
+    #[test]
+    fn a_service_is_not_called_at_loopback_and_link_local_addresses() {
+        let ports = json!([{ "port": 443 }]);
+        let spec = |spec: Value| serde_json::from_value::<Service>(json!({ "spec": spec })).unwrap();
+        let slice = |addresses: &[&str]| -> EndpointSlice {
+            serde_json::from_value(json!({
+                "addressType": "IPv4", "ports": [{ "port": 9443 }], "endpoints": [{ "addresses": addresses }],
+            }))
+            .unwrap()
+        };
+        let service = spec(json!({ "clusterIP": "10.0.0.1", "ports": ports }));
+        let refused = Err(NOT_ALLOWED.to_owned());
+        for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1", "0.0.0.0"] {
+            assert_eq!(endpoint("s", 443, &service, &[slice(&[address])], 0), refused, "{address}");
+            let both = endpoint("s", 443, &service, &[slice(&[address, "10.1.0.2"])], 1);
+            assert_eq!(both, Ok("10.1.0.2:9443".into()), "{address}");
+            let external = spec(json!({ "type": "ExternalName", "externalName": address }));
+            assert_eq!(endpoint("s", 443, &external, &[], 0), refused, "{address}");
+        }
+        let headless = spec(json!({ "clusterIP": "127.0.0.1", "ports": ports }));
+        assert_eq!(endpoint("s", 443, &headless, &[], 0), refused);
     }
 
     #[test]

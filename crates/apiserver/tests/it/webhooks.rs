@@ -63,7 +63,7 @@ impl Webhook {
         let config = rustls::ServerConfig::builder().with_no_client_auth();
         let config = config.with_single_cert(vec![own.der().clone()], key).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = seen.clone();
@@ -87,15 +87,15 @@ impl Webhook {
         json!({ "url": format!("https://127.0.0.1:{}/hook", self.port), "caBundle": self.bundle })
     }
 
-    /// How to reach it behind a service, which is made.
-    pub(super) async fn behind_service(&self, apiserver: &TestApiServer) -> Value {
+    /// How to reach it behind a service, which is made, at an address of this machine.
+    pub(super) async fn behind_service(&self, apiserver: &TestApiServer, address: &str) -> Value {
         let ports = json!([{ "port": 443, "targetPort": self.port }]);
         let service = json!({ "metadata": { "name": "hook" }, "spec": { "ports": ports } });
         apiserver.post("/api/v1/namespaces/default/services", &service).await.ok();
         let slice = json!({
             "metadata": { "name": "hook-1", "labels": { "kubernetes.io/service-name": "hook" } },
             "addressType": "IPv4", "ports": [{ "name": "", "port": self.port }],
-            "endpoints": [{ "addresses": ["127.0.0.1"], "conditions": { "ready": true } }],
+            "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
         });
         apiserver.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
         json!({
@@ -106,6 +106,18 @@ impl Webhook {
     pub(super) fn seen(&self) -> Vec<Value> {
         self.seen.lock().clone()
     }
+}
+
+/// An address of this machine that is not of its loopback. The test is skipped if there is none.
+pub(super) fn own_address() -> Option<String> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Sends nothing: it chooses the interface.
+    let address = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+    let address = address.ok().filter(|address| !address.ip().is_loopback());
+    if address.is_none() {
+        plumb_skip::skip(plumb_skip::MACHINE, "this machine has a loopback address only");
+    }
+    address.map(|address| address.ip().to_string())
 }
 
 async fn answer(
@@ -425,11 +437,39 @@ async fn a_dry_run_calls_only_webhooks_without_side_effects() {
 
 #[tokio::test]
 async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
+    let Some(address) = own_address() else { return };
     let hook = Webhook::start(Does::Answers(|_| label("served"))).await;
     let apiserver = TestApiServer::open(Rules::v1_36());
-    let client = hook.behind_service(&apiserver).await;
+    let client = hook.behind_service(&apiserver, &address).await;
     configure(&apiserver, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
     assert_eq!(apiserver.post(MAPS, &map("a")).await.ok()["metadata"]["labels"], json!({ "served": "yes" }));
+}
+
+#[tokio::test]
+async fn a_service_does_not_lead_a_webhook_to_the_loopback_of_the_api_server() {
+    let hook = Webhook::start(Does::Answers(|_| label("served"))).await;
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    let client = hook.behind_service(&apiserver, "127.0.0.1").await;
+    configure(&apiserver, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
+    let refused = async || apiserver.post(MAPS, &map("a")).await.rejected();
+    let (code, _, message) = refused().await;
+    assert!(code == 500 && message.ends_with(": address not allowed"), "{code}: {message}");
+    // A name is checked once it is resolved.
+    let service = json!({
+        "metadata": { "name": "named" },
+        "spec": { "type": "ExternalName", "externalName": "localhost", "ports": [{ "port": hook.port }] },
+    });
+    apiserver.post("/api/v1/namespaces/default/services", &service).await.ok();
+    let client = json!({
+        "service": { "namespace": "default", "name": "named", "path": "/hook", "port": hook.port },
+        "caBundle": hook.bundle,
+    });
+    let webhooks = json!({ "webhooks": [entry(client, json!(["CREATE"]), "configmaps")] });
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m";
+    apiserver.merge(path, &webhooks).await.ok();
+    let (code, _, message) = refused().await;
+    assert!(code == 500 && message.ends_with(": address not allowed"), "{code}: {message}");
+    assert!(hook.seen().is_empty());
 }
 
 #[tokio::test]
