@@ -14,6 +14,7 @@ use crate::{
     quota::{Objects, Quota, Usage},
     snapshot::Snapshot,
     ticket::CommitResult,
+    write::Limit,
 };
 
 /// The fixed cost of a write, for the bound on pending bytes.
@@ -203,7 +204,7 @@ fn decide(
     quota: Quota,
     write: Write,
 ) -> Result<Arc<Event>, WriteError> {
-    let Write { key, precondition, edit, limited } = write;
+    let Write { key, precondition, edit, limit } = write;
     let current = objects.get(&key).cloned();
     let change = match (precondition.holds(current.as_deref()), edit, current) {
         (true, Edit::Delete, Some(previous)) => Change::Deleted(previous),
@@ -220,8 +221,10 @@ fn decide(
         }
     };
     let event = Event { revision, change };
-    if limited {
-        objects.check(&event, quota)?;
+    match limit {
+        Limit::None => {}
+        Limit::Quota => objects.check(&event, quota)?,
+        Limit::Margin => objects.check(&event, quota.with_margin())?,
     }
     Ok(Arc::new(event))
 }

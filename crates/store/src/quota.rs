@@ -16,6 +16,9 @@ const OBJECT_COST: u64 = 256;
 /// With less than this left, writes of usual sizes fail: [`Usage::alarm`]. A request to the API has 3 MiB at most.
 const ALARM_MARGIN: u64 = 4 << 20;
 
+/// The part of a quota that the writes of [`crate::Write::limited_with_margin`] may take besides.
+const MARGIN: u64 = 8;
+
 /// The most bytes that objects may have. Only writes with [`crate::Write::limited`] are rejected beyond it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
@@ -28,6 +31,12 @@ pub struct Quota {
 impl Quota {
     /// No bound.
     pub const UNLIMITED: Self = Self { bytes: u64::MAX, namespace_bytes: u64::MAX };
+
+    /// The quota for [`crate::Write::limited_with_margin`].
+    pub(crate) fn with_margin(self) -> Self {
+        let larger = |bytes: u64| bytes.saturating_add(bytes / MARGIN);
+        Self { bytes: larger(self.bytes), namespace_bytes: larger(self.namespace_bytes) }
+    }
 }
 
 impl Default for Quota {

@@ -14,7 +14,7 @@ use crate::{
     Conflict, Directory, Disk, Edit, Epoch, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
     Precondition, Prefix, Quota, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError,
     Usage, Watch, WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head, journal::Memory,
-    log::Log, watch::Queue,
+    log::Log, watch::Queue, write::Limit,
 };
 
 /// How often an update is retried after a conflict. Each conflict means that another writer succeeded.
@@ -219,7 +219,7 @@ impl Store {
             let precondition = current
                 .as_ref()
                 .map_or(Precondition::Absent, |object| Precondition::Revision(object.mod_revision));
-            let write = Write { key: key.clone(), precondition, edit, limited: false };
+            let write = Write { key: key.clone(), precondition, edit, limit: Limit::None };
             let mut head = self.shared().head.lock();
             if head.epoch() != epoch {
                 continue;

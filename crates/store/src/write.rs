@@ -18,7 +18,18 @@ pub struct Write {
     pub(crate) key: Key,
     pub(crate) precondition: Precondition,
     pub(crate) edit: Edit,
-    pub(crate) limited: bool,
+    pub(crate) limit: Limit,
+}
+
+/// Which quota limits a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// None.
+    None,
+    /// The quota.
+    Quota,
+    /// The quota and a margin.
+    Margin,
 }
 
 /// What must be true of the key for a write to succeed.
@@ -108,7 +119,7 @@ impl<B: Into<Bytes>> From<B> for Value {
 impl Write {
     /// Creates or replaces an object.
     pub fn put(key: Key, value: impl Into<Value>) -> Self {
-        Self { key, precondition: Precondition::Anything, edit: Edit::put(value), limited: false }
+        Self { key, precondition: Precondition::Anything, edit: Edit::put(value), limit: Limit::None }
     }
 
     /// Creates an object; a conflict if it exists.
@@ -118,7 +129,7 @@ impl Write {
 
     /// Deletes an object; a conflict if it does not exist.
     pub fn delete(key: Key) -> Self {
-        Self { key, precondition: Precondition::Present, edit: Edit::Delete, limited: false }
+        Self { key, precondition: Precondition::Present, edit: Edit::Delete, limit: Limit::None }
     }
 
     /// What must be true of the key.
@@ -132,7 +143,15 @@ impl Write {
     /// those that the system depends on, and those that make space.
     #[must_use]
     pub fn limited(mut self) -> Self {
-        self.limited = true;
+        self.limit = Limit::Quota;
+        self
+    }
+
+    /// Rejects the write if it makes objects larger than the [`crate::Quota`] and an eighth of it allow: for writes that go on
+    /// when the store is full, but not without end.
+    #[must_use]
+    pub fn limited_with_margin(mut self) -> Self {
+        self.limit = Limit::Margin;
         self
     }
 

@@ -11,6 +11,7 @@ use crate::call::{Call, RequestState};
 use crate::cluster::Cluster;
 use crate::custom;
 use crate::error::{ApiError, store_failed};
+use crate::in_flight::Origin;
 use crate::kinds::{Context, StaleWrite, attributes, encode};
 use crate::target::{Target, Verb};
 
@@ -23,16 +24,43 @@ const ATTEMPTS_WITH_WEBHOOKS: usize = 5;
 /// users may not.
 const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
-/// Whether the quota of the store limits the writes of a request. It does not limit those that make space, that report
-/// status, or that the control plane depends on: a full store must not make nodes appear dead.
-fn is_limited(call: &Call) -> bool {
-    let info = &call.info;
-    let deletes =
-        matches!(info.verb, Verb::Delete | Verb::DeleteCollection) || info.subresource() == "eviction";
-    let updates_status = info.subresource() == "status";
-    let updates_system = matches!(info.verb, Verb::Update | Verb::Patch)
-        && info.namespace().is_some_and(|namespace| SYSTEM_NAMESPACES.contains(&namespace));
-    !deletes && !updates_status && !updates_system
+/// How the quota of the store limits the writes of a request. It does not limit those that make space, or that the control
+/// plane depends on: a full store must not make nodes appear dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// Not at all: deletions, and the status that nodes and components of this process report.
+    None,
+    /// Only if it creates an object: updates in system namespaces. Apply and leases create objects by updates, too.
+    Creation,
+    /// With a margin: the status that other clients report, whose role may not allow them anything else.
+    Margin,
+    /// Always.
+    Quota,
+}
+
+impl Limit {
+    fn of(call: &Call) -> Self {
+        let info = &call.info;
+        if matches!(info.verb, Verb::Delete | Verb::DeleteCollection) || info.subresource() == "eviction" {
+            return Self::None;
+        }
+        if info.subresource() == "status" {
+            return if call.state.origin == Origin::Client { Self::Margin } else { Self::None };
+        }
+        let updates = matches!(info.verb, Verb::Update | Verb::Patch);
+        let is_system = info.namespace().is_some_and(|namespace| SYSTEM_NAMESPACES.contains(&namespace));
+        if updates && is_system { Self::Creation } else { Self::Quota }
+    }
+
+    /// Limits a write, which creates an object or not.
+    fn apply(self, write: Write, creates: bool) -> Write {
+        match self {
+            Self::Quota => write.limited(),
+            Self::Creation if creates => write.limited(),
+            Self::Margin => write.limited_with_margin(),
+            Self::None | Self::Creation => write,
+        }
+    }
 }
 
 /// Attempts to write one object. What an attempt has read may not be durable yet: a request that ends without a write
@@ -43,7 +71,7 @@ pub(crate) struct Attempts<'a> {
     target: &'a Target,
     state: &'a RequestState,
     key: Key,
-    is_limited: bool,
+    limit: Limit,
     left: usize,
     begun: usize,
     /// The epoch of the store in which the current attempt has read.
@@ -57,7 +85,7 @@ impl<'a> Attempts<'a> {
             cx: call.context(),
             target: &call.info.target,
             state: &call.state,
-            is_limited: is_limited(call),
+            limit: Limit::of(call),
             key,
             left: ATTEMPTS,
             begun: 0,
@@ -124,7 +152,7 @@ impl<'a> Attempts<'a> {
                 }
                 None => Write::delete(self.key.clone()),
             };
-            let write = if self.is_limited { write.limited() } else { write };
+            let write = self.limit.apply(write, seen.is_none());
             let mut writes = vec![write.precondition(expect)];
             writes.extend(others()?);
             // Until the store has the write, dropping this request undoes everything. From then on the request is completed,

@@ -46,6 +46,23 @@ fn a_full_store_takes_deletions_and_what_makes_no_object_larger() {
 }
 
 #[test]
+fn writes_with_a_margin_go_on_when_the_store_is_full_and_not_without_end() {
+    for quota in
+        [Quota { bytes: 8_000, ..Quota::UNLIMITED }, Quota { namespace_bytes: 8_000, ..Quota::UNLIMITED }]
+    {
+        let store = store(quota);
+        let status =
+            |bytes| Write::put(key("core/configmaps/a/one"), "x".repeat(bytes)).limited_with_margin();
+        store.write(limited("core/configmaps/a/one", 7_700)).wait().unwrap();
+        store.write(limited("core/configmaps/a/one", 7_900)).wait().unwrap_err();
+        store.write(status(8_500)).wait().unwrap();
+        store.write(status(9_000)).wait().unwrap_err();
+        store.write(status(8_500)).wait().unwrap();
+        store.write(status(8_000)).wait().unwrap();
+    }
+}
+
+#[test]
 fn a_namespace_has_a_ceiling_and_objects_of_the_cluster_do_not() {
     let store = store(Quota { bytes: u64::MAX, namespace_bytes: 5_000 });
     store.write(limited("core/configmaps/a/one", 4_000)).wait().unwrap();

@@ -50,8 +50,13 @@ async fn one_namespace_cannot_fill_the_store_and_a_full_store_takes_deletions() 
         let namespace = json!({ "metadata": { "name": name } });
         assert_eq!(ask(Method::POST, "/api/v1/namespaces".into(), JSON, namespace).await.0, 201);
     }
-    let node = json!({ "metadata": { "name": "n1" } });
-    assert_eq!(ask(Method::POST, "/api/v1/nodes".into(), JSON, node).await.0, 201);
+    for name in ["n1", "n2"] {
+        let node = json!({ "metadata": { "name": name } });
+        assert_eq!(ask(Method::POST, "/api/v1/nodes".into(), JSON, node).await.0, 201);
+    }
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let lease = json!({ "metadata": { "name": "n1" }, "spec": { "holderIdentity": "n1" } });
+    assert_eq!(ask(Method::POST, leases.into(), JSON, lease).await.0, 201);
 
     // The namespace is full, the store is not.
     let (count, status, refusal) = fill(&connection, "a").await;
@@ -80,8 +85,26 @@ async fn one_namespace_cannot_fill_the_store_and_a_full_store_takes_deletions() 
     assert!(!metrics.as_str().unwrap().contains("plumb_store_quota_rejections_total 0"));
 
     // Status, what makes no object larger, and after a restart too: deletions.
-    let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "r".repeat(500) }] } });
-    assert_eq!(ask(Method::PATCH, "/api/v1/nodes/n1/status".into(), MERGE, ready).await.0, 200);
+    let status = |bytes| {
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "r".repeat(bytes) });
+        json!({ "status": { "conditions": [ready] } })
+    };
+    assert_eq!(ask(Method::PATCH, "/api/v1/nodes/n1/status".into(), MERGE, status(500)).await.0, 200);
+    // Not without end: what is left are an eighth of the quota and less than 1 MB.
+    let (first, ..) = ask(Method::PATCH, "/api/v1/nodes/n1/status".into(), MERGE, status(2_900_000)).await;
+    let (second, ..) = ask(Method::PATCH, "/api/v1/nodes/n2/status".into(), MERGE, status(2_900_000)).await;
+    assert!([first, second].contains(&500), "{first} {second}");
+    assert_eq!(ask(Method::PATCH, "/api/v1/nodes/n1/status".into(), MERGE, status(500)).await.0, 200);
+    // A lease of a node is renewed, and apply creates no object in a system namespace either.
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
+    let renewed = json!({ "spec": { "holderIdentity": "n1 again, for longer" } });
+    assert_eq!(ask(Method::PATCH, lease.into(), MERGE, renewed).await.0, 200);
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": "v".repeat(2_000_000) },
+    });
+    let path = format!("{}/m?fieldManager=tenant", maps("kube-system"));
+    let (status, refusal) = ask(Method::PATCH, path, "application/apply-patch+yaml", map).await;
+    assert_eq!(status, 500, "{refusal}");
     let smaller = json!({ "data": { "k": "v".repeat(1_000) } });
     assert_eq!(ask(Method::PATCH, format!("{}/m0", maps("a")), MERGE, smaller).await.0, 200);
     let larger = json!({ "data": { "k": "v".repeat(2_000_000) } });
