@@ -166,21 +166,31 @@ fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timest
     if limits.begun >= limits.partition {
         return (Phase::Held, String::new());
     }
+    if limits.has_begun_step() {
+        // The replacement of a pod of the canary has to become available.
+        return waits_for_pods(state, due);
+    }
     waits_for_availability(state, due)
 }
 
-/// The phase of a rollout whose next pod has to wait because too many are unavailable, or may become so. It is `Held` once none of
-/// them has been so for less than the deadline: before that they may be starting, or restarting.
+/// The phase of a rollout whose next pod has to wait because too many are unavailable, or may become so.
 fn waits_for_availability(state: &State<'_>, due: &mut Option<Timestamp>) -> (Phase, String) {
+    let count = state.pods.exposed() + missing(state);
+    if max_unavailable(state) == 0 && !is_full(state) && count.saturating_sub(not_awaited(state)) == 0 {
+        return (Phase::Held, NO_RESTARTS.to_owned());
+    }
+    waits_for_pods(state, due)
+}
+
+/// The phase of a rollout that waits for pods to become available, or for nodes to apply resizes. It is `Held` once none of the
+/// pods has been unavailable for less than the deadline: before that they may be starting, or restarting.
+fn waits_for_pods(state: &State<'_>, due: &mut Option<Timestamp>) -> (Phase, String) {
     let unavailable = state.pods.unavailable();
     let max = max_unavailable(state);
     let missing = missing(state);
     let count = unavailable.len() + missing;
     let unapplied = unapplied(state);
     let is_full = is_full(state);
-    if unapplied.is_empty() && !is_full && max == 0 && count.saturating_sub(not_awaited(state)) == 0 {
-        return (Phase::Held, NO_RESTARTS.to_owned());
-    }
     let mut reasons = Vec::new();
     if count > 0 || unapplied.is_empty() && !is_full {
         let names: Vec<&str> = state.pods.unavailable().take(PODS_NAMED).map(String::as_str).collect();

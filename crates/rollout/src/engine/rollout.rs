@@ -222,10 +222,15 @@ pub struct RolloutStatus {
 }
 
 impl RolloutStatus {
-    /// The status of a workload that its own controller rolls out, from the status before.
-    pub fn recreating(reported: Option<&str>, revision: &str, why: &str) -> Self {
+    /// The status of a workload of so many pods that its own controller rolls out, from the status before. One that is about
+    /// another revision, or has no pods yet, says nothing about these: then all of them wait.
+    pub fn recreating(reported: Option<&str>, revision: &str, why: &str, replicas: usize) -> Self {
         let reported: Option<Self> = reported.and_then(|text| serde_json::from_str(text).ok());
-        let (pods, stuck) = reported.map(|status| (status.pods, status.stuck)).unwrap_or_default();
+        let reported = reported.filter(|status| status.revision == revision && status.pods.total > 0);
+        let (pods, stuck) = reported.map_or_else(
+            || (Counts { total: replicas, pending: replicas, ..Counts::default() }, Vec::new()),
+            |status| (status.pods, status.stuck),
+        );
         Self {
             revision: revision.to_owned(),
             heading: Heading::Recreate,

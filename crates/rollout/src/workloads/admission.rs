@@ -311,7 +311,10 @@ impl Admission {
             why.push_str("; the workload is paused");
         }
         let reported = annotation(&self.new, STATUS_ANNOTATION);
-        let status = RolloutStatus::recreating(reported, &record.rollout.revision, &why);
+        let replicas = [&self.new["spec"]["replicas"], &self.new["status"]["desiredNumberScheduled"]];
+        let replicas = replicas.into_iter().find_map(Value::as_u64).unwrap_or(0);
+        let replicas = usize::try_from(replicas).unwrap_or(usize::MAX);
+        let status = RolloutStatus::recreating(reported, &record.rollout.revision, &why, replicas);
         // A status is plain data: it can be written.
         self.annotate(STATUS_ANNOTATION, &serde_json::to_string(&status).unwrap_or_default());
         self.record(record);

@@ -10,6 +10,7 @@ use plumb_resize::rules::Rules;
 
 use super::condition::Progress;
 use super::informers::Informers;
+use super::kind::WorkloadKind;
 use super::object::Workload;
 use super::prepare::{Prepared, Ready};
 use super::record::WorkloadRecord;
@@ -53,9 +54,13 @@ impl Reconciler for Rollouts {
             Some((workload, record))
         }) else {
             self.trackers.forget(key);
+            if key.kind == WorkloadKind::Deployment {
+                self.unmark_orphan(&key.object).await?;
+            }
             return Ok(Requeue::AwaitChange);
         };
         if workload.metadata().deletion_timestamp.is_some() {
+            self.unmark_orphans_of(&workload).await?;
             return Ok(Requeue::AwaitChange);
         }
         let held = record.hold.is_some();

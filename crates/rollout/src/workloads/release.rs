@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use plumb_controller::Requeue;
+use plumb_controller::{ObjectRef, Requeue};
 
 use super::object::Workload;
 use super::reconcile::Rollouts;
 use super::record::WorkloadRecord;
-use super::replica_sets::{self, Live, MOST_STEPS};
+use super::replica_sets::{self, Live, MOST_STEPS, is_marked_orphan, orphan_step};
 use super::write;
 use super::{STATUS_ANNOTATION, report};
 use crate::engine::{self, Heading, REVISION_LABEL, RolloutOutcome, RolloutStatus};
 use crate::request::RequestError;
+
+/// The finalizer of an object whose dependents stay when it is deleted (`metav1.FinalizerOrphanDependents`).
+const ORPHAN: &str = "orphan";
 
 impl Rollouts {
     /// Releases a workload to its controller once no change is left to make.
@@ -115,12 +118,7 @@ impl Rollouts {
         record.rollout.outcome = Some(RolloutOutcome::Recreated);
         record.ended = None;
         let reported = workload.annotation(STATUS_ANNOTATION);
-        let mut status = RolloutStatus::recreating(reported, &record.rollout.revision, why);
-        if status.pods.total == 0 {
-            // Nothing was reported yet, and no pod was resized that is known of.
-            let replicas = workload.replicas();
-            (status.pods.total, status.pods.pending) = (replicas, replicas);
-        }
+        let status = RolloutStatus::recreating(reported, &record.rollout.revision, why, workload.replicas());
         // Before the release: an uninstallation waits for that alone. The next reconcile comes to the same.
         if self.set_condition(workload, &status).await {
             return Ok(Requeue::Now);
@@ -152,6 +150,26 @@ impl Rollouts {
         };
         let previous = &record.previous_template;
         self.step_through(deployment, |sets| replica_sets::release_step(sets, previous, &self.rules)).await
+    }
+
+    /// Takes the mark of a hold from a ReplicaSet of this name that nothing controls any more: a Deployment that is created again
+    /// would take it for one of another template, and recreate its pods.
+    pub(super) async fn unmark_orphan(&self, object: &ObjectRef) -> Result<(), RequestError> {
+        let set = self.informers.replica_sets.get(object).filter(|set| is_marked_orphan(set));
+        let Some(step) = set.and_then(|set| orphan_step(&set)) else { return Ok(()) };
+        write::perform_step(&self.client, &self.informers.replica_sets, &object.namespace, &step).await
+    }
+
+    /// The same for the `ReplicaSets` of a Deployment that is being deleted and leaves them behind.
+    pub(super) async fn unmark_orphans_of(&self, workload: &Workload) -> Result<(), RequestError> {
+        let metadata = workload.metadata();
+        let orphans = metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ORPHAN);
+        match workload {
+            Workload::Deployment(deployment) if orphans => {
+                self.step_through(deployment, |sets| sets.iter().find_map(|set| orphan_step(set))).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Performs one step after the other, each decided from the `ReplicaSets` after the one before.

@@ -7,6 +7,8 @@
 //!     ──▶ SetTemplate: the new resources, and the annotation of a hold
 //!   all pods are done
 //!     ──▶ Unmark: the annotation is removed, and the Deployment's controller finds its ReplicaSet
+//!   the Deployment is deleted and leaves its pods (`--cascade=orphan`)
+//!     ──▶ Unmark: one that is created again with this template adopts the ReplicaSet, and recreates no pod
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use plumb_controller::controller_reference;
+use plumb_controller::{controller_of, controller_reference};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
@@ -153,6 +155,20 @@ pub fn release_step(sets: &[Arc<ReplicaSet>], previous: &TemplateResources, rule
     // The history is removed first: once the mark is gone, no field shows which one it belongs to.
     let equal = sets.iter().find(|set| is_history_of(set, live, &wanted, rules));
     Some(equal.map_or_else(|| set_template(live, &wanted, previous, false), |equal| delete(equal)))
+}
+
+/// The step for a ReplicaSet that no Deployment controls any more. None unless a hold has marked it.
+pub fn orphan_step(set: &ReplicaSet) -> Option<Step> {
+    if !is_marked(set) {
+        return None;
+    }
+    let template = unmarked(set);
+    Some(set_template(set, &template, &TemplateResources::of(&template), false))
+}
+
+/// Whether a hold has marked a ReplicaSet that nothing controls any more.
+pub(super) fn is_marked_orphan(set: &ReplicaSet) -> bool {
+    is_marked(set) && controller_of(&set.metadata).is_none()
 }
 
 fn delete(set: &ReplicaSet) -> Step {

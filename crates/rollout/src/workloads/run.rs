@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::informers::{Informers, is_recorded};
 use super::kind::WorkloadKind;
 use super::reconcile::Rollouts;
+use super::replica_sets::is_marked_orphan;
 use super::report::Reporter;
 use super::tracker::{Key, Trackers};
 use crate::advanced_sets::AdvancedSets;
@@ -110,8 +111,11 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
         .watches(&informers.stateful_sets, enqueue(WorkloadKind::StatefulSet))
         .watches(&informers.daemon_sets, enqueue(WorkloadKind::DaemonSet))
         .watches(&informers.replica_sets, |change, queue| {
-            let deployment = change.latest().and_then(|set| controller_of_kind::<Deployment>(&**set));
-            queue_key(queue, WorkloadKind::Deployment, deployment);
+            let Some(set) = change.latest() else { return };
+            // One without a Deployment is reconciled by its own name.
+            let orphan = is_marked_orphan(set).then(|| ObjectRef::of(&**set));
+            let deployment = controller_of_kind::<Deployment>(&**set);
+            queue_key(queue, WorkloadKind::Deployment, deployment.or(orphan));
         })
         .watches(&informers.revisions, |change, queue| {
             let Some(revision) = change.latest() else { return };

@@ -4,5 +4,6 @@ mod advanced;
 mod cluster;
 mod deployments;
 mod failures;
+mod orphans;
 mod sets;
 mod users;

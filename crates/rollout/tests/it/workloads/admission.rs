@@ -1,7 +1,7 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::RolloutPolicySpec;
-use plumb_rollout::engine::RolloutOutcome;
+use plumb_rollout::engine::{Phase, RolloutOutcome, RolloutStatus};
 use plumb_rollout::workloads::{
     AdmissionContext, Admitted, RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, admit,
 };
@@ -554,5 +554,42 @@ fn a_change_that_the_controller_rolls_out_removes_the_status_of_the_rollout_befo
         let mut scaled = done.clone();
         scaled["spec"]["replicas"] = json!(9);
         assert_eq!(admitted(kind, &done, &scaled), Admitted::default(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_rollout_that_is_left_to_the_native_controller_says_of_how_many_pods_whatever_was_reported_before() {
+    let counts = |status: &RolloutStatus| (status.pods.total, status.pods.pending, status.pods.done);
+    let reported = |revision: &str, total: usize| {
+        json!({ "revision": revision, "phase": "Complete", "pods": {
+            "total": total, "pending": 0, "resizing": 0, "soaking": 0, "done": total, "stuck": 0,
+            "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0,
+        } })
+        .to_string()
+    };
+    // What was reported: nothing yet, about an earlier rollout, about none of the pods, about all.
+    for (before, expected) in [
+        (None, (3, 3, 0)),
+        (Some(reported("old", 4)), (3, 3, 0)),
+        (Some(reported("new", 0)), (3, 3, 0)),
+        (Some(reported("new", 4)), (4, 0, 4)),
+    ] {
+        let status = RolloutStatus::recreating(before.as_deref(), "new", "why", 3);
+        assert_eq!((counts(&status), status.phase), (expected, Phase::Recreating), "{before:?}");
+    }
+    // An image, before anything is reported about the rollout of the resources.
+    for kind in [WorkloadKind::Deployment, WorkloadKind::StatefulSet, WorkloadKind::DaemonSet] {
+        let mut old = workload(kind, "100m");
+        if kind == WorkloadKind::DaemonSet {
+            old["spec"]["replicas"] = Value::Null;
+            old["status"] = json!({ "desiredNumberScheduled": 3 });
+        }
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        let mut new = held.clone();
+        new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+        let released = stored(kind, &held, &new);
+        let text = released["metadata"]["annotations"][STATUS_ANNOTATION].as_str().unwrap();
+        let status: RolloutStatus = serde_json::from_str(text).unwrap();
+        assert_eq!((counts(&status), status.phase), ((3, 3, 0), Phase::Recreating), "{kind:?}");
     }
 }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use futures_util::future::join;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -46,7 +47,10 @@ async fn recreate_all_leaves_the_pods_to_the_native_controller() {
     cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RecreateAll" }))).await;
     cluster.answer(&before[0], "200m", Answer::Infeasible);
     cluster.roll_out(true);
-    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let is_left = |web: &Deployment| status(web).is_some_and(|status| status.phase == Phase::Recreating);
+    let (left, _) =
+        join(cluster.until("web", is_left), cluster.edit::<Deployment>("web", sized("200m"))).await;
+    assert_eq!(status(&left).unwrap().pods.total, 3);
     plumb_harness::event(&cluster.client, "web", "InPlaceRolloutReleased", 1).await;
     cluster.until("web", |web| rolled_out(web) && status(web).is_none()).await;
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
