@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota};
 use plumb_controller::pods;
 use plumb_resize::rules::Rules;
 use serde_json::json;
@@ -49,6 +49,8 @@ pub struct State {
     pub policy: engine::Settings,
     /// The autoscalers that own resources of its pods.
     pub owners: Owners,
+    /// The quotas of its namespace, with the usage of the pods that are there. They matter only where a further pod exceeds one.
+    pub quotas: Vec<ResourceQuota>,
 }
 
 /// The input of a decision besides the state.
@@ -75,6 +77,8 @@ pub struct Failures {
     pub scale: Option<String>,
     /// Why pods could not be updated, by uid.
     pub pods: BTreeMap<String, PodFailure>,
+    /// Why the API server did not answer whether it would create a pod of the template.
+    pub dry_run: Option<String>,
     /// Why nodes have not updated pods, by uid, as events were emitted about it.
     pub stuck: BTreeMap<String, String>,
 }
@@ -116,7 +120,8 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
             return decision;
         }
     };
-    let scope = scope(state, context, template, revisions);
+    let mut scope = scope(state, context, template, revisions);
+    scope.abandon_stuck_updates();
     let is_behind = |view: &PodView| !view.is_updated && !scope.is_rolled_back(view);
     let kind = |view: &PodView| is_behind(view).then(|| scope.kind(view));
     let kinds: Vec<Option<Kind>> = scope.views.iter().map(kind).collect();
@@ -139,6 +144,7 @@ pub fn decide(state: &State, context: &Context<'_>) -> Decision {
     }
     let (status, due) = scope.status(&updated);
     decision.say(status::phase_changed(set.status.as_ref(), &status));
+    decision.say(status::waits_for_the_api_server(set.status.as_ref(), &status));
     decision.status = Some(status).filter(|status| set.status.as_ref() != Some(status));
     decision.wake_at(due);
     let active = scope.views.iter().map(|view| &view.pod);

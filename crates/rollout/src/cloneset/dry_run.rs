@@ -6,6 +6,7 @@
 //! one request for each template, not one for each pod.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
@@ -18,6 +19,7 @@ use plumb_controller::api_error::Denial;
 use serde_json::Value;
 
 use super::instances::instance;
+use super::over_quota;
 use crate::api::cloneset::CloneSet;
 use crate::engine::Refusal;
 use crate::request::RequestError;
@@ -26,14 +28,14 @@ use crate::request::RequestError;
 const CHECKED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// The part of a pod's name, and its instance id, in a dry run.
-const INSTANCE: &str = "dry-run";
+pub(super) const INSTANCE: &str = "dry-run";
 
 /// Whether the API server would admit a pod of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It would.
     Admitted,
-    /// A quota refuses a further pod. It may admit one that takes the place of another, which is known once it is created.
+    /// A further pod exceeds a quota, as the API server replies. The quota may admit one that takes the place of another.
     OverQuota(String),
     /// It would not, for this reason.
     Refused(String),
@@ -49,8 +51,8 @@ impl Verdict {
             (kube::Error::Api(status), _) if status.is_already_exists() => Ok((Self::Admitted, true)),
             (kube::Error::Api(status), Refusal::Refused(_, message)) => {
                 let denial = Denial::of(status);
-                let is_quota = denial == Some(Denial::Quota);
-                let verdict = if is_quota { Self::OverQuota(message) } else { Self::Refused(message) };
+                let is_exceeded = denial == Some(Denial::Quota) && over_quota::is_exceeded(&message);
+                let verdict = if is_exceeded { Self::OverQuota(message) } else { Self::Refused(message) };
                 // What the API server itself finds invalid stays so. A webhook, which denies with 400 if it gives no code, or
                 // a ValidatingAdmissionPolicy, which denies with 422, may be changed.
                 Ok((verdict, denial.is_none() && matches!(status.code, 400 | 422)))
@@ -70,9 +72,9 @@ struct Checked {
     until: Option<Timestamp>,
 }
 
-/// The templates that were checked, the latest of each set.
-#[derive(Debug, Default)]
-pub(super) struct DryRuns(Mutex<HashMap<ObjectRef, Checked>>);
+/// The templates that were checked, the latest of each set. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DryRuns(Arc<Mutex<HashMap<ObjectRef, Checked>>>);
 
 impl DryRuns {
     /// What is known about the template of a set, and until when.
@@ -119,6 +121,12 @@ impl DryRuns {
         Ok((verdict, until))
     }
 
+    /// Whether a further pod of the template of a set exceeds a quota.
+    pub(super) fn is_over_quota(&self, key: &ObjectRef) -> bool {
+        let checked = self.0.lock();
+        checked.get(key).is_some_and(|checked| matches!(checked.verdict, Verdict::OverQuota(_)))
+    }
+
     /// Forgets a set that is gone.
     pub(super) fn forget(&self, key: &ObjectRef) {
         self.0.lock().remove(key);
@@ -143,6 +151,7 @@ mod tests {
             (403, webhook, false),
             (422, policy, false),
             (403, "pods \"web\" is forbidden: maximum cpu usage per Container is 1, but limit is 2", false),
+            (403, "pods \"web\" is forbidden: failed quota: team: must specify memory for: c", false),
         ];
         for (code, message, stays) in table {
             let status = Status { code, ..Status::failure(message, "") };

@@ -114,8 +114,6 @@ impl Performer<'_> {
             }
             !failed
         };
-        let scales =
-            !creations.is_empty() || others.iter().any(|action| matches!(action, Action::DeletePod { .. }));
         let mut succeeded = true;
         // In batches of 1, 2, 4, …: what fails for one fails for all.
         let (mut rest, mut size) = (creations, 1);
@@ -136,7 +134,8 @@ impl Performer<'_> {
             let attempt = self.status(status).await;
             take(attempt, failures);
         }
-        if scales && succeeded {
+        // Also where there is nothing to create or delete any more, because the set was scaled back.
+        if succeeded {
             failures.scale = None;
         }
         self.observe(writes).await;

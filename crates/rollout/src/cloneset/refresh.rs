@@ -9,10 +9,10 @@ use super::action::{Action, Purpose};
 use super::in_place::{NewCondition, UpdateState, condition_patch, has_gate};
 use super::keys;
 use super::lifecycle::{self, State as Stage};
-use super::scope::{Scope, is_applied, is_postponed, is_under_way};
-use super::view::PodView;
+use super::scope::{Scope, is_applied, is_under_way};
+use super::view::{PodView, is_postponed};
 use crate::api::cloneset::LifecycleHook;
-use crate::engine::{Change, Hooks as _, Judgement, PodState, judge, plan};
+use crate::engine::{Change, Hooks as _, Judgement, PodState, RECORD_ANNOTATION, judge, plan};
 
 /// The actions for a pod, and its reported state.
 #[derive(Default)]
@@ -41,10 +41,19 @@ impl Scope<'_> {
         if has_gate(&view.pod, keys::UPDATE_READY) && !is_true(&view.pod, keys::UPDATE_READY) && !preparing {
             return Refreshed::act(self.mark_ready(view));
         }
-        match lifecycle::next(&self.settings.lifecycle, &view.pod, view.is_updated) {
-            Some(stage) => Refreshed::act(self.enter(view, stage)),
-            None => Refreshed::default(),
+        if let Some(stage) = lifecycle::next(&self.settings.lifecycle, &view.pod, view.is_updated) {
+            return Refreshed::act(self.enter(view, stage));
         }
+        if self.was_rolled_back(view) {
+            // A template that comes back is the same revision again: the pod follows it then.
+            let patch = json!({ "metadata": { "annotations": { RECORD_ANNOTATION: null } } });
+            return Refreshed::act(Action::PatchPod {
+                pod: view.pod.clone(),
+                patch,
+                purpose: Purpose::Lifecycle,
+            });
+        }
+        Refreshed::default()
     }
 
     /// Enters a lifecycle state.

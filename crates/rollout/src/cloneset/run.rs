@@ -25,6 +25,7 @@ use super::action::{Action, Note};
 use super::decide::{Context, Failures, State, decide};
 use super::dry_run::{DryRuns, Verdict};
 use super::openkruise::{OpenKruise, Sign};
+use super::over_quota::measured;
 use super::perform::{PerformError, Performed, Performer};
 use crate::api::RolloutPolicy;
 use crate::api::cloneset::{CloneSet, GROUP, validate};
@@ -62,6 +63,7 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
         quotas: factory.informer(),
     });
     let openkruise = OpenKruise::default();
+    let dry_runs = DryRuns::default();
     let queue = Arc::new(WorkQueue::new(config.clock.clone()));
     let recorder = EventRecorder::start(RecorderConfig {
         metrics: config.metrics.clone(),
@@ -73,7 +75,7 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
         queue: queue.clone(),
         recorder: recorder.clone(),
         failures: Mutex::default(),
-        dry_runs: DryRuns::default(),
+        dry_runs: dry_runs.clone(),
         stopped_by: Mutex::default(),
         vpas: vpas.clone(),
         quotas: Quotas::default(),
@@ -107,9 +109,14 @@ pub(crate) fn run(config: &Config, factory: &InformerFactory, vpas: &Vpas) -> Bo
             }
         })
         .watches(&informers.quotas, move |change, queue| {
-            let Some(namespace) = quotas.note(change, clock.now()) else { return };
-            for set in by_quotas.sets.in_namespace(&namespace) {
-                queue.add(ObjectRef::of(&*set));
+            let has_other_limits = quotas.note(change, clock.now()).is_some();
+            let namespace = change.latest().and_then(|quota| quota.metadata.namespace.as_deref());
+            for set in by_quotas.sets.in_namespace(namespace.unwrap_or_default()) {
+                let key = ObjectRef::of(&*set);
+                // Less may be used, so that pods can be recreated.
+                if has_other_limits || dry_runs.is_over_quota(&key) {
+                    queue.add(key);
+                }
             }
         })
         .watches(openkruise.definitions(), move |_, queue| all(&by_definition.sets, queue))
@@ -233,6 +240,19 @@ impl CloneSets {
             claims: self.informers.claims.controlled_by(uid),
             policy: self.policy(set),
             owners: self.vpas.owners(&selected(set)),
+            quotas: Vec::new(),
+        }
+    }
+
+    /// The quotas that matter for a set: those of its namespace, if a further pod exceeds one.
+    fn quotas(&self, set: &CloneSet, verdict: Option<&Verdict>, now: Timestamp) -> Vec<ResourceQuota> {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        match verdict {
+            Some(Verdict::OverQuota(_)) => {
+                let pods = self.informers.pods.in_namespace(namespace);
+                measured(&self.informers.quotas.in_namespace(namespace), &pods, &self.config.rules, now)
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -331,6 +351,7 @@ impl Reconciler for CloneSets {
             failures: &before,
             verdict: known.as_ref().map(|(verdict, _)| verdict),
         };
+        state.quotas = self.quotas(&set, context.verdict, now);
         let mut decision = decide(&state, &context);
         if decision.actions.iter().any(|action| matches!(action, Action::CreateRevision(_))) {
             // Its name must be free.
@@ -338,6 +359,7 @@ impl Reconciler for CloneSets {
             decision = decide(&state, &context);
         }
         let mut dry_run_error = None;
+        let unanswered;
         let checked = match validate(&set) {
             Ok(template) if decision.unchecked => {
                 let checked = self.dry_runs.check(&self.config.write, key, &set, &template, now).await;
@@ -354,6 +376,14 @@ impl Reconciler for CloneSets {
         };
         if let Some((verdict, _)) = &checked {
             context.verdict = Some(verdict);
+            state.quotas = self.quotas(&set, context.verdict, now);
+            decision = decide(&state, &context);
+        }
+        let why = dry_run_error.as_ref().map(ToString::to_string);
+        if why.is_some() {
+            // The status and an event tell.
+            unanswered = Failures { dry_run: why.clone(), ..before.clone() };
+            context.failures = &unanswered;
             decision = decide(&state, &context);
         }
         if let Some((_, until)) = checked.as_ref().or(known.as_ref()) {
@@ -368,7 +398,7 @@ impl Reconciler for CloneSets {
             let message = format!("failed to update pod in place: {why}");
             self.emit(&set, Note { warning: true, reason: "FailedUpdatePodInPlace", message }, now);
         }
-        let mut failures = Failures { stuck: decision.stuck, ..before.clone() };
+        let mut failures = Failures { stuck: decision.stuck, dry_run: why, ..before.clone() };
         // Pods that are gone cannot fail.
         if !failures.pods.is_empty() {
             let uids: BTreeSet<&str> =

@@ -108,9 +108,24 @@ impl Scale<'_> {
         let current = plumb_controller::revision::template(&self.scope.revisions.current);
         let names = self.scope.state.claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
         let existing: BTreeSet<&str> = names.collect();
-        // A pod of the template would not be created.
-        let is_refused = matches!(self.scope.context.verdict, Some(Verdict::Refused(_)));
+        if create_limit > 0 && self.scope.revisions.current_name() != self.scope.revisions.update_name() {
+            decision.unchecked |= self.scope.context.verdict.is_none();
+        }
+        // A pod of the template would not be created: one that is missing has the template of before, and there is no further one.
+        let is_refused = match self.scope.context.verdict {
+            Some(Verdict::Refused(_)) => true,
+            Some(Verdict::OverQuota(_)) => current.as_ref().is_some_and(|current| {
+                self.scope.quota_refusal(update, None).is_some()
+                    && self.scope.quota_refusal(current, None).is_none()
+            }),
+            _ => false,
+        };
+        let count = i32::try_from(self.scope.views.len()).unwrap_or(i32::MAX);
+        let missing = self.scope.settings.replicas.saturating_sub(count);
         for number in 0..create_limit {
+            if is_refused && number >= missing {
+                break;
+            }
             let (template, revision) = match &current {
                 Some(current) if number < create_current || is_refused => {
                     (current, self.scope.revisions.current_name())

@@ -9,13 +9,16 @@ use plumb_resize::status::{self, Stage};
 use serde_json::Value;
 
 use super::decide::{Context, State};
+use super::dry_run::{INSTANCE, Verdict};
 use super::hooks::PodHooks;
 use super::in_place::{InPlace, Update, UpdateState};
+use super::instances::instance;
 use super::lifecycle::{self, seconds};
+use super::over_quota::Quotas;
 use super::revisions::{self, Revisions};
 use super::view::PodView;
 use crate::api::cloneset::{PodUpdatePolicy, Settings};
-use crate::engine::{Change, Desired, Direction, Vertical, compare_desired};
+use crate::engine::{Change, Desired, Direction, PodState, Vertical, compare_desired, judge};
 
 /// All that the decisions about one set share.
 pub(super) struct Scope<'a> {
@@ -159,13 +162,46 @@ impl Scope<'_> {
         }
     }
 
+    /// Makes pods whose update is stuck pods of an old revision, where the policy has all pods recreated that do not follow.
+    pub(super) fn abandon_stuck_updates(&mut self) {
+        if !self.recreates_all {
+            return;
+        }
+        let is_stuck = |view: &PodView| {
+            let hooks = self.hooks_under_way(view);
+            let state = judge(&view.pod, &hooks, &self.state.policy.pod, self.context.now).state;
+            matches!(state, PodState::Stuck { .. } | PodState::RollbackFailed { .. })
+        };
+        let stuck: Vec<bool> =
+            self.views.iter().map(|view| view.is_updated && is_under_way(view) && is_stuck(view)).collect();
+        for (view, _) in self.views.iter_mut().zip(stuck).filter(|(_, is_stuck)| *is_stuck) {
+            view.is_updated = false;
+        }
+    }
+
+    /// Why a quota would refuse a pod of a template, in the place of a pod or as a further one; none if it would be admitted.
+    pub(super) fn quota_refusal(&self, template: &PodTemplateSpec, old: Option<&Pod>) -> Option<String> {
+        let Some(Verdict::OverQuota(replied)) = self.context.verdict else { return None };
+        let Context { now, rules, .. } = *self.context;
+        let (mut pod, _) =
+            instance(&self.state.set, template, &self.claim_templates, INSTANCE, INSTANCE, now);
+        // A quantity that cannot be read is refused for that.
+        let _ = plumb_resize::defaulting::default_pod(&mut pod, rules);
+        // The reply is about a pod of the latest template.
+        let replied = (*template == self.template).then_some(replied.as_str());
+        Quotas { all: &self.state.quotas, rules, now }.refusal(&pod, old, replied)
+    }
+
     /// Whether a pod was resized back from the update revision, because it failed: it is not updated again.
     pub(super) fn is_rolled_back(&self, view: &PodView) -> bool {
-        view.record.as_ref().is_some_and(|record| {
-            record.direction == Direction::Back
-                && record.finished_at.is_some()
-                && revisions::is_same(&record.revision, self.revisions.update_name())
-        })
+        rolled_back_from(view)
+            .is_some_and(|revision| revisions::is_same(revision, self.revisions.update_name()))
+    }
+
+    /// Whether a pod was resized back from a revision that is not the update revision any more.
+    pub(super) fn was_rolled_back(&self, view: &PodView) -> bool {
+        rolled_back_from(view)
+            .is_some_and(|revision| !revisions::is_same(revision, self.revisions.update_name()))
     }
 
     /// The strategic merge patch by which a pod that was resized back has its former revision again, with the labels and annotations
@@ -209,15 +245,15 @@ pub(super) fn is_under_way(view: &PodView) -> bool {
             .is_some_and(|record| record.finished_at.is_none() && revisions::has(&view.pod, &record.revision))
 }
 
+/// The revision that a pod was resized back from.
+fn rolled_back_from(view: &PodView) -> Option<&str> {
+    let record = view.record.as_ref()?;
+    (record.direction == Direction::Back && record.finished_at.is_some()).then_some(record.revision.as_str())
+}
+
 fn has_unfinished_resize(view: &PodView) -> bool {
     view.record.as_ref().is_some_and(|record| record.finished_at.is_none())
         && UpdateState::read(&view.pod).is_some_and(|state| state.update_resources)
-}
-
-/// Whether the node has reported a resize as deferred or infeasible.
-pub(super) fn is_postponed(pod: &Pod) -> bool {
-    let stage = status::read(pod).map(|reading| reading.stage);
-    matches!(stage, Ok(Stage::Deferred { .. } | Stage::Infeasible { .. }))
 }
 
 /// Whether the resources in the spec of a pod are applied.

@@ -19,6 +19,11 @@ pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// The condition about the progress of an update, if it has a deadline.
 pub const PROGRESSING: &str = "Progressing";
 
+/// The reason that the pods of the template would exceed a quota.
+const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+/// The reason that a pod of the template could not be created in a dry run.
+const DRY_RUN_FAILED: &str = "DryRunFailed";
+
 /// How many pods are named in a condition.
 const NAMED: usize = 10;
 
@@ -88,6 +93,17 @@ impl Scope<'_> {
         if let Some(message) = &updated.refused {
             let message = format!("the API server would reject pods created from this template: {message}");
             return Some(("InvalidTemplate", message));
+        }
+        if let Some(message) = &updated.over_quota {
+            let message =
+                format!("pods are not recreated, because their replacements would be refused: {message}");
+            return Some((QUOTA_EXCEEDED, message));
+        }
+        if let Some(message) = &updated.unanswered {
+            let message = format!(
+                "the API server does not answer whether it would create pods of this template: {message}"
+            );
+            return Some((DRY_RUN_FAILED, message));
         }
         let failures = self.context.failures.pods.values().map(|failure| failure.message.clone());
         let all: Vec<String> = updated.stuck.iter().cloned().chain(failures).collect();
@@ -211,6 +227,19 @@ pub(super) fn phase_changed(before: Option<&CloneSetStatus>, after: &CloneSetSta
     };
     let message = after.condition(CONDITION).and_then(|condition| condition.message.clone());
     Some(Note { warning, reason, message: message.unwrap_or_default() })
+}
+
+/// The event about pods that are not updated because the API server would refuse the new ones, or does not answer.
+pub(super) fn waits_for_the_api_server(
+    before: Option<&CloneSetStatus>,
+    after: &CloneSetStatus,
+) -> Option<Note> {
+    let condition = after.condition(FAILED_UPDATE)?;
+    let reason =
+        [QUOTA_EXCEEDED, DRY_RUN_FAILED].into_iter().find(|one| condition.reason.as_deref() == Some(*one))?;
+    let known = before.and_then(|before| before.condition(FAILED_UPDATE)?.reason.as_deref());
+    let message = condition.message.clone().unwrap_or_default();
+    (known != Some(reason)).then_some(Note { warning: true, reason, message })
 }
 
 /// The status of an invalid set: the errors.

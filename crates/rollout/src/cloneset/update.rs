@@ -22,8 +22,8 @@ use super::hooks::PodHooks;
 use super::in_place::{InPlace, NewCondition, condition_patch, has_gate, unready_since};
 use super::lifecycle::{self, State as Stage};
 use super::record;
-use super::scope::{Kind, Scope, is_postponed, is_under_way};
-use super::view::PodView;
+use super::scope::{Kind, Scope, is_under_way};
+use super::view::{PodView, is_postponed};
 use super::{keys, order};
 use crate::api::{OnFailure, Share};
 use crate::engine::{
@@ -48,6 +48,10 @@ pub(super) struct Updated {
     pub(super) preparing: BTreeSet<String>,
     /// Why the API server would refuse a pod of the template.
     pub(super) refused: Option<String>,
+    /// Why a quota would refuse the pod that takes the place of another.
+    pub(super) over_quota: Option<String>,
+    /// Why the API server did not answer whether it would create a pod of the template.
+    pub(super) unanswered: Option<String>,
     /// Why pods do not follow.
     pub(super) stuck: Vec<String>,
     /// Whether the state of the resizes is that of a rollout that is recorded.
@@ -97,6 +101,7 @@ impl Scope<'_> {
             }
             None => {
                 decision.unchecked = true;
+                updated.unanswered.clone_from(&self.context.failures.dry_run);
                 kinds.fill(None);
             }
         }
@@ -149,6 +154,7 @@ impl Scope<'_> {
         updated: &mut Updated,
     ) -> usize {
         let (mut left, mut disturbed) = (counts.update, 0);
+        let mut recreated = 0;
         let budget = counts.update_max_unavailable;
         let count = |is: &dyn Fn(&PodView) -> bool| {
             i32::try_from(self.views.iter().filter(|view| is(view)).count()).unwrap_or(i32::MAX)
@@ -161,7 +167,7 @@ impl Scope<'_> {
             if left <= 0 {
                 break;
             }
-            if matches!(kind, Kind::Recreate(_)) && !self.may_recreate(disturbed) {
+            if matches!(kind, Kind::Recreate(_)) && !self.may_recreate(view, recreated, updated) {
                 continue;
             }
             if self.is_disruptive(view, kind) {
@@ -177,6 +183,7 @@ impl Scope<'_> {
             left -= 1;
             let action = match kind {
                 Kind::Recreate(reasons) => {
+                    recreated += 1;
                     decision.say(not_in_place(reasons));
                     Some(recreate(view))
                 }
@@ -191,12 +198,42 @@ impl Scope<'_> {
         disturbed
     }
 
-    /// Whether another pod may be deleted for an update. While pods cannot be created, its replacement could not be either; and where
-    /// a quota refuses a further pod, one after the other shows whether it admits the replacements.
-    fn may_recreate(&self, disturbed: usize) -> bool {
-        let is_missing = || i32::try_from(self.views.len()).is_ok_and(|there| there < self.settings.replicas);
-        let is_doubtful = matches!(self.context.verdict, Some(Verdict::OverQuota(_)));
-        self.context.failures.scale.is_none() && !(is_doubtful && (disturbed > 0 || is_missing()))
+    /// Whether a pod may be deleted for an update, and not only because others are. While pods cannot be created, its replacement
+    /// could not be either. Where a further pod exceeds a quota, pods are recreated one after the other, each only if the quota admits
+    /// its replacement.
+    fn may_recreate(&self, view: &PodView, recreated: usize, updated: &mut Updated) -> bool {
+        if self.context.failures.scale.is_some() {
+            return false;
+        }
+        if !matches!(self.context.verdict, Some(Verdict::OverQuota(_))) {
+            return true;
+        }
+        let is_missing = i32::try_from(self.views.len()).is_ok_and(|there| there < self.settings.replicas);
+        let is_leaving = |view: &PodView| view.is_specified_delete || view.state == Stage::PreparingDelete;
+        if is_missing || recreated > 0 || self.views.iter().any(is_leaving) {
+            return false;
+        }
+        let refusal = self.quota_refusal(&self.template, Some(&view.pod));
+        let may = refusal.is_none();
+        updated.over_quota = updated.over_quota.take().or(refusal);
+        may
+    }
+
+    /// Recreates a pod that is stuck, by the policy. Its replacement has to be admitted as with any other update.
+    fn evict(&self, view: &PodView, decision: &mut Decision, updated: &mut Updated) {
+        let recreated = decision.actions.iter().filter(|action| is_recreation(action)).count();
+        match self.context.verdict {
+            None => {
+                decision.unchecked = true;
+                updated.unanswered.clone_from(&self.context.failures.dry_run);
+            }
+            Some(Verdict::Refused(message)) => updated.refused = Some(message.clone()),
+            Some(Verdict::Admitted | Verdict::OverQuota(_)) => {
+                if self.may_recreate(view, recreated, updated) {
+                    decision.actions.push(recreate(view));
+                }
+            }
+        }
     }
 
     /// Begins an in-place update, as soon as no hook holds the pod and its grace period is over.
@@ -273,6 +310,10 @@ impl Scope<'_> {
         if !candidates.is_empty() && !is_stored {
             decision.actions.push(Action::PatchSet(record::patch(&self.state.set, &record)));
         }
+        if record.heading == Heading::Recreate {
+            self.recreating(&record, is_stored, decision, updated);
+            return;
+        }
         record.paused |= self.settings.paused;
         let policy = &self.state.policy;
         let mut pods = Pods::default();
@@ -292,7 +333,7 @@ impl Scope<'_> {
                 let hooks = self.hooks_under_way(view);
                 engine::PodView::of(&view.pod, &hooks, &policy.pod, 0, self.context.now)
             } else {
-                settled(view)
+                settled(view, self.is_rolled_back(view))
             };
             // A hook holds it once it is done.
             let is_held = is_under_way(view)
@@ -346,6 +387,49 @@ impl Scope<'_> {
         }
         updated.reports = is_stored;
         updated.resizes = Some(decided.status);
+    }
+
+    /// Reports how far the pods are recreated, and records the outcome once all are.
+    fn recreating(
+        &self,
+        record: &RolloutRecord,
+        is_stored: bool,
+        decision: &mut Decision,
+        updated: &mut Updated,
+    ) {
+        let total = self.views.len();
+        let is_done = |view: &&PodView| view.is_updated && view.is_available && !is_under_way(view);
+        let done = self.views.iter().filter(is_done).count();
+        let is_complete =
+            done == total && i32::try_from(total).is_ok_and(|total| total >= self.settings.replicas);
+        let pending = self.views.iter().filter(|view| !view.is_updated).count();
+        let is_recorded = record.outcome.is_some();
+        if is_complete && !is_recorded {
+            let record = RolloutRecord { outcome: Some(RolloutOutcome::Complete), ..record.clone() };
+            decision.actions.push(Action::PatchSet(record::patch(&self.state.set, &record)));
+        }
+        let why = record.failure.as_ref();
+        let why = why.map(|one| {
+            format!("pods are recreated because {} was stuck: {}: {}", one.pod, one.reason, one.message)
+        });
+        let has_ended = is_complete || is_recorded;
+        updated.reports = is_stored;
+        updated.resizes = Some(engine::RolloutStatus {
+            revision: record.revision.clone(),
+            heading: Heading::Recreate,
+            phase: if has_ended { engine::Phase::Complete } else { engine::Phase::Recreating },
+            message: why.filter(|_| !has_ended).unwrap_or_default(),
+            pods: engine::Counts {
+                total,
+                pending,
+                done,
+                resizing: total.saturating_sub(pending + done),
+                ..engine::Counts::default()
+            },
+            stuck: Vec::new(),
+            waiting: Vec::new(),
+            autoscaled: Vec::new(),
+        });
     }
 
     /// The record of the rollout, or a new one.
@@ -409,7 +493,9 @@ impl Scope<'_> {
                 return;
             }
             engine::Action::Evict(name) => {
-                decision.actions.extend(by_name.views.get(name.as_str()).map(|view| recreate(view)));
+                if let Some(view) = by_name.views.get(name.as_str()) {
+                    self.evict(view, decision, updated);
+                }
                 return;
             }
             engine::Action::RollBackAll(failure) => {
@@ -453,15 +539,19 @@ fn is_being_resized(view: &PodView) -> bool {
     is_under_way(view) && !is_refused && !is_postponed(&view.pod)
 }
 
+fn is_recreation(action: &Action) -> bool {
+    matches!(action, Action::PatchPod { purpose: Purpose::Recreate, .. })
+}
+
 /// Has a pod deleted, so that another is created.
 fn recreate(view: &PodView) -> Action {
     let patch: Value = json!({ "metadata": { "labels": { keys::SPECIFIED_DELETE: "true" } } });
     Action::PatchPod { pod: view.pod.clone(), patch, purpose: Purpose::Recreate }
 }
 
-/// The engine's view of a pod that follows, or was resized back.
-fn settled(view: &PodView) -> engine::PodView {
-    let record = view.record.as_ref().filter(|record| record.direction == engine::Direction::Back);
+/// The engine's view of a pod that follows, or was resized back from the update revision.
+fn settled(view: &PodView, is_rolled_back: bool) -> engine::PodView {
+    let record = view.record.as_ref().filter(|_| is_rolled_back);
     let state = match record {
         Some(record) => PodState::RolledBack { failure: record.failure.clone() },
         None => PodState::Done,

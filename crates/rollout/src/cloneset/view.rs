@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use plumb_controller::pods;
+use plumb_resize::status::{self, Stage};
 
-use super::in_place::UpdateState;
+use super::in_place::{UpdateState, has_gate};
 use super::lifecycle::State;
 use super::{keys, revisions};
 use crate::api::cloneset::Settings;
@@ -63,12 +64,23 @@ fn is_ready(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
         && pods::condition(pod, keys::UPDATE_READY).is_none_or(|condition| condition.status == "True")
 }
 
+/// Whether the node has reported a resize as deferred or infeasible.
+pub(super) fn is_postponed(pod: &Pod) -> bool {
+    let stage = status::read(pod).map(|reading| reading.stage);
+    matches!(stage, Ok(Stage::Deferred { .. } | Stage::Infeasible { .. }))
+}
+
 /// Whether a pod is available. One that is resized without a restart stays so: OpenKruise counts it as unavailable, and
-/// reports less than there is (OpenKruise's issue 2049).
+/// reports less than there is (OpenKruise's issue 2049). One with new images is available again once it runs them, unless its node
+/// is about to restart it for a resize.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     let by_state = match State::of(pod) {
         State::Normal => true,
-        State::Updating => UpdateState::read(pod).is_some_and(|state| !state.restarts()),
+        State::Updating => UpdateState::read(pod).is_some_and(|state| {
+            // The gate is closed until the resize is applied, or does not come.
+            let serves = !state.resize_restarts || has_gate(pod, keys::UPDATE_READY) || is_postponed(pod);
+            serves && state.waiting(pod).next().is_none()
+        }),
         State::PreparingNormal | State::PreparingUpdate | State::Updated | State::PreparingDelete => false,
     };
     by_state && is_ready(pod, min_ready_seconds, now)

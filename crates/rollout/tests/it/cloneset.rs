@@ -2,8 +2,12 @@
 
 mod cluster;
 mod crd;
+mod failures;
+mod model;
 mod pace;
 mod priority;
+mod random;
+mod refusals;
 mod regressions;
 mod scaling;
 mod updates;

@@ -64,6 +64,7 @@ fn pods_of_a_lower_priority_stay_below_the_partition_while_others_wait_for_their
         claims: Vec::new(),
         policy: Settings { max_concurrent: Share::Percent(100), ..Settings::default() },
         owners: Owners::default(),
+        quotas: Vec::new(),
     };
     // Two pods of the canary run on one node, the others on nodes of their own.
     let nodes = ["node-0", "node-0", "node-1", "node-2"];
