@@ -4,6 +4,9 @@
 //!   a user's UPDATE ─▶ API server ─▶ webhook: admit (pure) ─▶ JSON patch: the hold, and the record of the rollout
 //! ```
 //!
+//! A CloneSet is not held: its controller resizes its pods. The webhook refuses one with a template whose pods the API server finds
+//! invalid, which a schema cannot tell.
+//!
 //! It is registered with the failure policy `Ignore`: while it does not answer, writes are stored as they are and pods
 //! are recreated, as without it.
 
@@ -22,7 +25,7 @@ use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 use plumb_webhook::patch::diff;
 use plumb_webhook::registration::rule;
-use plumb_webhook::review::{Request, Response, Review, uid_of};
+use plumb_webhook::review::{Refusal, Request, Response, Review, uid_of};
 use plumb_webhook::{Endpoint, Registration, Reviewer, WebhookServer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -30,6 +33,7 @@ use tokio::sync::watch;
 
 use crate::api::RolloutPolicy;
 use crate::api::cloneset::GROUP as KRUISE;
+use crate::cloneset::invalid_fields;
 use crate::engine::{Selected, select};
 use crate::workloads::{AdmissionContext, RECORD_ANNOTATION, WorkloadKind, admit};
 
@@ -42,6 +46,9 @@ pub const FIELD_MANAGER: &str = "plumb-rollout-webhook";
 /// The Secret with the certificate authority.
 pub const SECRET: &str = "plumb-rollout-webhook-ca";
 
+/// The resource of CloneSets.
+const CLONESETS: &str = "clonesets";
+
 const TASK: &str = "rollout-webhook";
 
 /// How the webhook is registered.
@@ -53,7 +60,7 @@ pub fn registration(endpoint: Endpoint) -> Registration {
         rule(group, version, &kinds.map(WorkloadKind::plural).collect::<Vec<_>>(), &["UPDATE"])
     };
     let expression = format!(
-        "object.spec.template != oldObject.spec.template || \
+        "request.operation == 'CREATE' || object.spec.template != oldObject.spec.template || \
          (has(oldObject.metadata.annotations) && '{RECORD_ANNOTATION}' in oldObject.metadata.annotations)"
     );
     Registration {
@@ -61,7 +68,11 @@ pub fn registration(endpoint: Endpoint) -> Registration {
         webhook: WEBHOOK,
         field_manager: FIELD_MANAGER,
         // The fields of a hold are the same in all versions of OpenKruise.
-        rules: vec![of("apps", "v1"), of(KRUISE, "*")],
+        rules: vec![
+            of("apps", "v1"),
+            of(KRUISE, "*"),
+            rule(KRUISE, "*", &[CLONESETS], &["CREATE", "UPDATE"]),
+        ],
         match_conditions: vec![MatchCondition { name: "template-or-rollout".to_owned(), expression }],
         side_effects: "None",
         endpoint,
@@ -113,7 +124,8 @@ impl HoldWebhook {
         let Config { client, server, rules, clock, supervisor, metrics } = config;
         let server = WebhookServer::new(server, client.clone(), clock.clone());
         let policies = Informer::default().with_metrics(&metrics);
-        Self { reviewer: Arc::new(Holder { policies, rules, clock, supervisor }), server, client }
+        let reviewer = Holder { client: client.clone(), policies, rules, clock, supervisor };
+        Self { reviewer: Arc::new(reviewer), server, client }
     }
 
     /// Where the server listens, once it does.
@@ -142,8 +154,9 @@ impl HoldWebhook {
     }
 }
 
-/// Responds to an admission review. A write is always admitted.
+/// Responds to an admission review. Only a CloneSet with an invalid template is refused.
 struct Holder {
+    client: Client,
     policies: Informer<RolloutPolicy>,
     rules: Rules,
     clock: Clock,
@@ -154,7 +167,7 @@ impl Reviewer for Holder {
     fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>> {
         async move {
             let uid = uid_of(body)?;
-            let answering = self.supervisor.guard("rollout-webhook/review", async { self.answer(body) });
+            let answering = self.supervisor.guard("rollout-webhook/review", self.answer(body));
             // A panic is logged and counted.
             Some(answering.await.unwrap_or_default().to_body(&uid))
         }
@@ -163,8 +176,11 @@ impl Reviewer for Holder {
 }
 
 impl Holder {
-    fn answer(&self, body: &[u8]) -> Response {
+    async fn answer(&self, body: &[u8]) -> Response {
         match serde_json::from_slice::<Review<'_>>(body) {
+            Ok(Review { request }) if is_cloneset(&request) => {
+                Response { refused: self.refusal(&request).await, ..Response::default() }
+            }
             Ok(review) => self.hold(&review.request).unwrap_or_default(),
             Err(error) => {
                 tracing::warn!(%error, "an admission review cannot be read; the object is admitted as it is");
@@ -173,12 +189,25 @@ impl Holder {
         }
     }
 
+    /// Why a CloneSet is refused; none if it is admitted, or if its template is the one that is stored.
+    async fn refusal(&self, request: &Request<'_>) -> Option<Refusal> {
+        let new = read(request.object)?;
+        if read(request.old_object).is_some_and(|old| old["spec"]["template"] == new["spec"]["template"]) {
+            return None;
+        }
+        let errors = invalid_fields(&self.client, &request.namespace, new, self.clock.now()).await;
+        (!errors.is_empty()).then(|| Refusal {
+            kind: "CloneSet".to_owned(),
+            group: KRUISE.to_owned(),
+            name: request.name.clone(),
+            errors,
+        })
+    }
+
     fn hold(&self, request: &Request<'_>) -> Option<Response> {
-        let is_update =
-            request.operation == "UPDATE" && request.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let is_update = request.operation == "UPDATE" && is_whole(request);
         let kind = WorkloadKind::of_resource(&request.resource.group, &request.resource.resource)
             .filter(|_| is_update)?;
-        let read = |object: Option<&RawValue>| serde_json::from_str::<Value>(object?.get()).ok();
         let (old, new) = (read(request.old_object)?, read(request.object)?);
         let metadata: ObjectMeta = serde_json::from_value(new["metadata"].clone()).ok()?;
         let workload = Selected { group: kind.group(), kind: kind.name(), metadata: &metadata };
@@ -193,4 +222,17 @@ impl Holder {
         let operations = admitted.object.map(|object| diff(&new, &object)).unwrap_or_default();
         Some(Response { refused: None, operations, warnings: admitted.warnings })
     }
+}
+
+/// Whether a review is about the object itself, and not a subresource.
+fn is_whole(request: &Request<'_>) -> bool {
+    request.sub_resource.as_deref().unwrap_or_default().is_empty()
+}
+
+fn is_cloneset(request: &Request<'_>) -> bool {
+    request.resource.group == KRUISE && request.resource.resource == CLONESETS && is_whole(request)
+}
+
+fn read(object: Option<&RawValue>) -> Option<Value> {
+    serde_json::from_str(object?.get()).ok()
 }

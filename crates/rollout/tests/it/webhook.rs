@@ -10,7 +10,8 @@ use plumb_controller::metrics::Metrics;
 use plumb_harness::{TestCluster, eventually, in_time, object};
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::RolloutPolicy;
-use plumb_rollout::install::install;
+use plumb_rollout::api::cloneset::CloneSet;
+use plumb_rollout::install::{install, install_cloneset};
 use plumb_rollout::webhook::{self, HoldWebhook, NAME, SECRET};
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use plumb_supervise::Supervisor;
@@ -143,4 +144,55 @@ async fn without_the_webhook_workloads_are_updated_as_ever() {
     let left = configurations.get(NAME).await.unwrap();
     assert!(left.webhooks.iter().all(Vec::is_empty), "{left:?}");
     webhook::unregister(&fixture.client).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cloneset_whose_pods_would_be_invalid_is_refused_with_the_field() {
+    let fixture = Fixture::start().await;
+    install_cloneset(&fixture.client).await.unwrap();
+    let sets: Api<CloneSet> = Api::default_namespaced(fixture.client.clone());
+    let with = |name: &str, resources: Value, port: u32| -> CloneSet {
+        object(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "replicas": 1, "selector": { "matchLabels": { "app": "web" } },
+                "template": {
+                    "metadata": { "labels": { "app": "web" } },
+                    "spec": { "containers": [{
+                        "name": "c", "image": "one", "resources": resources, "ports": [{ "containerPort": port }],
+                    }] },
+                },
+            },
+        }))
+    };
+    let refused = async |name: &str, resources: Value, port: u32| match sets
+        .create(&PostParams::default(), &with(name, resources, port))
+        .await
+    {
+        Err(kube::Error::Api(status)) => (status.code, status.message),
+        other => panic!("{name} is not refused: {other:?}"),
+    };
+    let (code, message) = refused("port", json!({}), 99_999).await;
+    let field = "spec.template.spec.containers[0].ports[0].containerPort: Invalid value: 99999";
+    assert!(code == 422 && message.contains(field), "{code} {message}");
+    let above = json!({ "requests": { "cpu": "2" }, "limits": { "cpu": "1" } });
+    let (code, message) = refused("limit", above, 80).await;
+    assert!(
+        code == 422 && message.contains("spec.template.spec.containers[0].resources.requests"),
+        "{message}"
+    );
+    let (code, message) = refused("unit", json!({ "requests": { "memory": "64mb" } }), 80).await;
+    assert!(code == 422 && message.contains("spec.template"), "{message}");
+
+    let fits = json!({ "requests": { "cpu": "100m", "memory": "64Mi" } });
+    sets.create(&PostParams::default(), &with("web", fits, 80)).await.unwrap();
+    let template = |cpu: &str| {
+        let container = json!({ "name": "c", "image": "one", "resources": { "requests": { "cpu": cpu } } });
+        json!({ "spec": { "template": { "spec": { "containers": [container] } } } })
+    };
+    let patch = async |patch: Value| sets.patch("web", &PatchParams::default(), &Patch::Merge(patch)).await;
+    let error = patch(template("-1")).await.unwrap_err();
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 422), "{error:?}");
+    patch(template("200m")).await.unwrap();
+    assert_eq!(fixture.supervisor.panics("rollout-webhook/review"), 0);
 }
