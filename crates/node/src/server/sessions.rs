@@ -1,7 +1,7 @@
 //! How many streaming sessions there are: commands, attached clients, port-forwards, and connections of the proxies.
 //!
 //! Each has descriptors, tasks and often a process in this agent, for as long as its client stays connected. One pod does not
-//! take those of the others.
+//! take those of the others, nor do several: some are reserved for each pod.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 
 /// Sessions of one pod at a time. Each connection of a port-forward is one.
 const MAX_PER_POD: usize = 256;
-/// Sessions of all pods at a time.
-const MAX: usize = 2048;
+/// Sessions that every pod can have, whatever the others have.
+const RESERVED_PER_POD: usize = 8;
+/// Sessions of all pods at a time beyond those.
+const MAX_SHARED: usize = 2048;
 
 /// The sessions of a node.
 #[derive(Debug, Default)]
@@ -20,7 +22,8 @@ pub(super) struct Sessions(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     by_pod: HashMap<String, usize>,
-    all: usize,
+    /// Those of all pods beyond what is reserved for each.
+    shared: usize,
 }
 
 impl Sessions {
@@ -28,11 +31,12 @@ impl Sessions {
     pub(super) fn enter(self: &Arc<Self>, uid: &str) -> Option<SessionSlot> {
         let mut counts = self.0.lock();
         let own = counts.by_pod.get(uid).copied().unwrap_or_default();
-        if own >= MAX_PER_POD || counts.all >= MAX {
+        let is_shared = own >= RESERVED_PER_POD;
+        if own >= MAX_PER_POD || (is_shared && counts.shared >= MAX_SHARED) {
             return None;
         }
         counts.by_pod.insert(uid.to_owned(), own + 1);
-        counts.all += 1;
+        counts.shared += usize::from(is_shared);
         Some(SessionSlot { sessions: self.clone(), uid: uid.to_owned() })
     }
 }
@@ -53,7 +57,7 @@ impl Drop for SessionSlot {
         } else {
             counts.by_pod.insert(self.uid.clone(), own);
         }
-        counts.all = counts.all.saturating_sub(1);
+        counts.shared -= usize::from(own >= RESERVED_PER_POD);
     }
 }
 
@@ -73,9 +77,11 @@ mod tests {
             let uid = format!("pod-{number}");
             slots.extend(std::iter::from_fn(|| sessions.enter(&uid)));
         }
-        assert_eq!(slots.len(), MAX);
-        drop(slots);
+        assert_eq!(sessions.0.lock().shared, MAX_SHARED);
+        let late: Vec<_> = std::iter::from_fn(|| sessions.enter("late")).collect();
+        assert_eq!(late.len(), RESERVED_PER_POD, "what is reserved for each pod is left");
+        drop((slots, late));
         assert!(sessions.0.lock().by_pod.is_empty());
-        assert_eq!(sessions.0.lock().all, 0);
+        assert_eq!(sessions.0.lock().shared, 0);
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Response, StatusCode};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
 use tokio::task::spawn_blocking;
 
 use super::answer::{Body, refusal, stream_of, text_of};
@@ -46,28 +48,36 @@ async fn next(mut file: File) -> io::Result<Option<(Bytes, File)>> {
     read.await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
+/// Opens what a path names. It is resolved once, and without links: whoever may write below the root, such as the user of a
+/// service with a directory of its own there, cannot lead it elsewhere in between.
 fn find(root: &Path, path: &Path) -> io::Result<Found> {
-    let path = inside(root, path)?;
-    let kind = fs::metadata(&path)?;
-    if kind.is_dir() {
-        return listed(&path).map(Found::Directory);
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let root = fs::canonicalize(root)?;
+    let path = inside(&root, path)?;
+    let root = open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let found = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how)?;
+    let kind = FileType::from_raw_mode(fstat(&found)?.st_mode);
+    // What was found, whatever has its name by now.
+    let opened = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
+    match kind {
+        FileType::Directory => listed(&opened).map(Found::Directory),
+        FileType::RegularFile => File::open(&opened).map(Found::File),
+        // A pipe or a device would never end.
+        _ => Err(missing()),
     }
-    // A pipe or a device would never end.
-    if !kind.is_file() {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    File::open(&path).map(Found::File)
 }
 
-/// The file that a path names, if it is below the directory when all links are followed.
+/// The path of a file relative to the directory when all links are followed, if it is in there. Links may be absolute, such as
+/// those in `/var/log/containers`.
 fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     if !path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Err(missing());
     }
-    let root = fs::canonicalize(root)?;
     let found = fs::canonicalize(root.join(path))?;
-    if found.starts_with(&root) { Ok(found) } else { Err(missing()) }
+    let below = found.strip_prefix(root).map_err(|_| missing())?;
+    Ok(if below.as_os_str().is_empty() { PathBuf::from(".") } else { below.to_owned() })
 }
 
 /// The names in a directory, as Go's file server lists them.

@@ -26,6 +26,7 @@ use plumb_runtime::types::{
     StatsFilter, Version,
 };
 use plumb_runtime::{Events, Result, Runtime, Virtual, VirtualConfig};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -393,10 +394,14 @@ async fn system_logs_are_read_and_nothing_beside_them() {
     fs::write(logs.join("syslog"), "line\n").unwrap();
     fs::write(node.folder.path().join("secret"), "secret").unwrap();
     std::os::unix::fs::symlink("../../secret", logs.join("link")).unwrap();
+    std::os::unix::fs::symlink(logs.join("syslog"), logs.join("apt/link")).unwrap();
+    mknodat(CWD, logs.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    assert_eq!(node.get("/logs/apt/link").await, (200, "line\n".into()));
     assert_eq!(node.get("/logs/syslog").await, (200, "line\n".into()));
     let (code, page) = node.get("/logs/").await;
     assert!(code == 200 && page.contains("<a href=\"apt/\">apt/</a>\n"), "{page}");
-    for path in ["/logs/none", "/logs/link", "/logs/../../secret", "/logs/apt/../../../secret"] {
+    for path in ["/logs/none", "/logs/link", "/logs/pipe", "/logs/../../secret", "/logs/apt/../../../secret"]
+    {
         assert_eq!(node.get(path).await.0, 404, "{path}");
     }
 }
