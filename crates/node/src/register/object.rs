@@ -19,6 +19,9 @@ use super::{Machine, Setup};
 /// tenth.
 const KEPT_FREE: i64 = 100 << 20;
 
+/// The resources that the cgroup of all pods limits. Of CPU it has a weight.
+const LIMITED: [&str; 2] = ["memory", "pid"];
+
 /// The labels that a node gives itself.
 pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
     let arch = plumb_registry::architecture();
@@ -102,7 +105,7 @@ pub(crate) fn pods_cgroup(setup: &Setup, machine: &Machine) -> LinuxResources {
     }
 }
 
-/// The reserved resources exceed the node's capacity, with the kubelet's message.
+/// The reserved resources exceed the node's capacity, with the kubelet's message, or leave nothing of it to pods.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid Node Allocatable configuration. {}", .exceeding.join(" "))]
 pub struct ReservedTooMuch {
@@ -110,21 +113,30 @@ pub struct ReservedTooMuch {
     pub exceeding: Vec<String>,
 }
 
-/// Checks that no more is reserved than a node has.
+/// Checks that less is reserved than a node has: of memory and processes something has to be left, since the cgroup of all
+/// pods would otherwise have no limit at all.
 pub fn check_reserved(setup: &Setup, machine: &Machine) -> Result<(), ReservedTooMuch> {
-    let all = capacity(setup, machine);
+    let mut all = capacity(setup, machine);
+    if machine.pids > 0 {
+        all.insert("pid".to_owned(), WireQuantity(machine.pids.to_string()));
+    }
     let read = |amount: &WireQuantity| amount.0.parse::<Quantity>().ok();
     let exceeding: Vec<String> = setup
         .reserved
         .iter()
         .filter_map(|(name, reserved)| {
             let capacity = all.get(name)?;
-            (read(reserved)? > read(capacity)?).then(|| {
-                format!(
-                    "Resource {name:?} has a reservation of {} but capacity of {}. Expected capacity >= reservation.",
-                    reserved.0, capacity.0
-                )
-            })
+            let (amount, has) = (read(reserved)?, read(capacity)?);
+            let of = format!("{} but capacity of {}", reserved.0, capacity.0);
+            if amount > has {
+                Some(format!(
+                    "Resource {name:?} has a reservation of {of}. Expected capacity >= reservation."
+                ))
+            } else if amount == has && amount.is_positive() && LIMITED.contains(&name.as_str()) {
+                Some(format!("Resource {name:?} has a reservation of {of}. It leaves nothing for pods."))
+            } else {
+                None
+            }
         })
         .collect();
     if exceeding.is_empty() { Ok(()) } else { Err(ReservedTooMuch { exceeding }) }

@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use plumb_harness::in_time;
 use plumb_node::Clock;
 use plumb_node::register::{
-    Machine, NodeHealth, Registered, Registrar, Setup, allocatable, pressures, status,
+    Machine, NodeHealth, Registered, Registrar, Setup, allocatable, check_reserved, pressures, status,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -238,6 +238,31 @@ fn a_node_with_made_up_figures_gives_all_of_them() {
     assert_eq!(json!(given), json!({ "cpu": "64", "memory": "256Gi", "pods": "30", "example.com/x": "1" }));
     setup.reserved = serde_json::from_value(json!({ "memory": "300Gi" })).unwrap();
     assert_eq!(allocatable(&setup, &machine())["memory"].0, "0");
+}
+
+#[test]
+fn a_reservation_that_leaves_pods_no_memory_or_processes_is_refused() {
+    let machine = Machine { pids: 32_768, ..machine() };
+    let check = |name: &str, amount: &str| {
+        let mut setup = Setup::new(NODE);
+        setup.reserved = serde_json::from_value(json!({ name: amount })).unwrap();
+        check_reserved(&setup, &machine).map_err(|error| error.to_string())
+    };
+    let refused = |name, amount, has, why| {
+        Err(format!(
+            "invalid Node Allocatable configuration. Resource {name:?} has a reservation of {amount} but capacity of \
+             {has}. {why}"
+        ))
+    };
+    let (exceeds, all) = ("Expected capacity >= reservation.", "It leaves nothing for pods.");
+    assert_eq!(check("pid", "5000000"), refused("pid", "5000000", "32768", exceeds));
+    assert_eq!(check("pid", "32768"), refused("pid", "32768", "32768", all));
+    assert_eq!(check("pid", "32767"), Ok(()));
+    assert_eq!(check("memory", "8Gi"), refused("memory", "8Gi", "8Gi", all));
+    assert_eq!(check("memory", "9Gi"), refused("memory", "9Gi", "8Gi", exceeds));
+    assert_eq!(check("memory", "1Gi"), Ok(()));
+    // The CPU of pods is a weight: a node may reserve all of it.
+    assert_eq!(check("cpu", "4"), Ok(()));
 }
 
 fn put(root: &Path, path: &str, text: &str) {
