@@ -2,14 +2,15 @@
 //!
 //! Every sync plans from the actual resources, so a plan that was interrupted, by a failure, a crash or another resize,
 //! needs no rollback. A memory limit is lowered to its target or not at all: while usage is too high, the limit that was
-//! applied before stays, and the decrease is retried with backoff. CPU does not wait for that.
+//! applied before stays, and the decrease is retried with backoff. CPU does not wait for that, nor does a restart of another container
+//! that has enough of the pod's memory meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use plumb_resize::memory::{Lowering, LoweringStep};
-use plumb_resize::plan::{CgroupState, Step, plan};
-use plumb_resize::pod::{PodCgroup, PodResources};
+use plumb_resize::plan::{CgroupState, Step, plan, start_with};
+use plumb_resize::pod::{PodCgroup, PodResources, PodShape};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::cgroup::page_size;
 use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 
 use super::actuation::ResizeError;
 use super::error::SyncError;
-use super::{Requeue, Worker, error_chain};
+use super::{Requeue, Worker, declared_by_pod, error_chain};
 use crate::journal::JournalError;
 use crate::lifecycle::StopReason;
 use crate::observe::Outdated;
@@ -98,7 +99,9 @@ impl Worker {
             Ok(Progress::WaitsForMemory { after, why }) => {
                 let cpu = with_actual_memory(&allocated, &then);
                 let steps = plan(&self.info.shape, &then, &cpu);
-                let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
+                let steps = steps.into_iter().filter_map(|step| cpu_of(step, &then));
+                let steps: Vec<Step> =
+                    steps.chain(possible_restarts(&self.info.shape, &then, &allocated)).collect();
                 self.actuate(&steps, &mut then)
                     .await
                     .map_err(|error| SyncError::Resize(self.runtime_error(error)))?;
@@ -411,7 +414,23 @@ fn with_actual_memory(allocated: &PodResources, now: &CgroupState) -> PodResourc
     resources
 }
 
-/// A step without its change of memory; no container is restarted for CPU alone while memory is being lowered.
+/// The restarts that a plan can begin with while another container does not free its memory: the container starts again with its
+/// allocation beside what the others have now.
+fn possible_restarts(shape: &PodShape, now: &CgroupState, allocated: &PodResources) -> Vec<Step> {
+    let mut then = now.clone();
+    let mut stops = Vec::new();
+    for step in plan(shape, now, allocated) {
+        let Step::Start { container, to } = step else { continue };
+        if start_with(&then, container, to, None, declared_by_pod(allocated)) == Some(to) {
+            // Those that follow have what this one leaves.
+            then.apply(&step);
+            stops.push(Step::Stop { container });
+        }
+    }
+    stops
+}
+
+/// A step without its change of memory, and without restarts: of these [`possible_restarts`] has those that need not wait.
 fn cpu_of(step: Step, now: &CgroupState) -> Option<Step> {
     match step {
         Step::Pod(mut to) => {

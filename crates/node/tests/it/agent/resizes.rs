@@ -309,6 +309,42 @@ async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_li
 }
 
 #[tokio::test]
+async fn a_restart_does_not_wait_for_another_container_that_does_not_free_its_memory() {
+    let site = Site::start(kep()).await;
+    let mut containers = two("64Mi", "192Mi");
+    containers[0]["resizePolicy"] = json!([{ "resourceName": "cpu", "restartPolicy": "RestartContainer" }]);
+    site.pod("a", containers).await;
+    site.settled("a").await;
+    let resized = json!([
+        { "name": "c", "resources": equal("200m", "64Mi") },
+        { "name": "holder", "resources": equal("100m", "64Mi") },
+    ]);
+    let patch = Patch::Strategic(json!({ "spec": { "containers": resized } }));
+    site.pods().patch_resize("a", &PatchParams::default(), &patch).await.unwrap();
+    let restarted = |pod: &Pod| {
+        let resources = status(pod).resources.and_then(|resources| resources.limits);
+        is_back(pod) && resources.is_some_and(|limits| limits["cpu"].0 == "200m")
+    };
+    let pod = site.until("a", restarted).await;
+    assert_eq!(memory_limit(&pod), "64Mi");
+    site.until("a", names_holder).await;
+    assert_eq!(status(&site.pods().get("a").await.unwrap()).restart_count, 1, "it is restarted once");
+}
+
+#[tokio::test]
+async fn a_restart_that_needs_the_memory_of_another_container_waits_for_it() {
+    let site = Site::start(kep()).await;
+    let mut containers = two("64Mi", "192Mi");
+    containers[0]["resizePolicy"] =
+        json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    site.pod("a", containers).await;
+    site.settled("a").await;
+    resize_both(&site, "192Mi", "64Mi").await;
+    let pod = site.until("a", names_holder).await;
+    assert_eq!((memory_limit(&pod), status(&pod).restart_count), ("64Mi".to_owned(), 0));
+}
+
+#[tokio::test]
 async fn a_resize_that_waits_for_memory_leaves_nothing_stuck_when_the_feature_is_switched_off() {
     let (mut site, pod) = waits_for_holder().await;
     site.kill_agent().await;
