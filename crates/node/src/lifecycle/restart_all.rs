@@ -2,7 +2,9 @@
 //! restarted, init containers included, in the same sandbox.
 //!
 //! No state is kept: the last such exit is in the observation, of the newest run of that container or of the one before. A container
-//! whose newest run began before it has yet to be restarted.
+//! whose newest run began before it has yet to be restarted. A main container that has exited so, was restarted and has exited once
+//! more waits until all others were restarted: its next run would push the exit out of the observation. (A sidecar does not wait:
+//! the others need it.)
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -85,4 +87,17 @@ pub(super) fn decide(view: View<'_>, outstanding: &[usize], decision: &mut Decis
         restarting.extend(view.shape.containers.get(*position).map(|part| part.name.clone()));
     }
     startup::decide(View { observed: &observed, restarting: &restarting, ..view }, decision);
+    let at = last_exit(view.spec, view.observed);
+    decision.actions.retain(|action| match action {
+        Action::Start { container, .. } => !is_last_evidence(view, *container, at),
+        _ => true,
+    });
+}
+
+/// Whether a container is a main one whose run before the newest is the one that has all containers restarted: with its next run
+/// that would be forgotten.
+fn is_last_evidence(view: View<'_>, position: usize, at: Option<Timestamp>) -> bool {
+    let is_main = view.shape.containers.get(position).is_some_and(|part| part.role == Role::Main);
+    let previous = view.observed.previous.get(position).and_then(Option::as_ref).map(|run| &run.state);
+    is_main && matches!(previous, Some(State::Exited { finished, .. }) if Some(*finished) == at)
 }

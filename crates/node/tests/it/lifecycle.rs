@@ -393,3 +393,38 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
     assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running));
     assert_eq!(innocent(&scene), [0; 0], "it has crashed by itself");
 }
+
+#[test]
+fn all_containers_are_restarted_even_if_the_one_that_caused_it_crashes_twice_before_another_can_start() {
+    let second = |second: i64| Timestamp::from_second(second).unwrap();
+    let mut scene = Scene::running("Never");
+    let rules =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] } }]);
+    let container = &mut scene.pod.spec.as_mut().unwrap().containers[0];
+    container.restart_policy = Some("Always".into());
+    container.restart_policy_rules = serde_json::from_value(rules).unwrap();
+    let restart = |scene: &mut Scene, position: usize| {
+        scene.observed.previous[position] = scene.observed.containers[position].clone();
+        scene.observed.containers[position].as_mut().unwrap().attempt += 1;
+        scene.run(position);
+    };
+    scene.now = second(10);
+    scene.exit(2, 42);
+    scene.exit(3, 137);
+    scene.exit(1, 0);
+    scene.now = second(20);
+    restart(&mut scene, 0);
+    scene.exit(0, 0);
+    restart(&mut scene, 1);
+    assert_eq!(scene.actions(), [start(2, 1), start(3, 1)]);
+    // The other one cannot be started for now.
+    scene.failed_until[3] = Some(second(60));
+    restart(&mut scene, 2);
+    scene.now = second(30);
+    scene.exit(2, 1);
+    assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running), "it waits for the other one");
+    scene.now = second(60);
+    assert_eq!(scene.actions(), [start(3, 1)]);
+    restart(&mut scene, 3);
+    assert_eq!(scene.actions(), [start(2, 2)]);
+}
