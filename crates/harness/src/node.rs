@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::Client;
 use plumb_node::cri_config::SandboxDefaults;
 use plumb_node::journal::Journal;
+use plumb_node::lifecycle::MAX_RESTART_PERIOD;
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_node::{Agent, Config, StatusLimiter};
@@ -75,6 +76,7 @@ impl TestNode {
             reachable: false,
             enforce_node_allocatable: true,
             oom_group: false,
+            max_restart_period: MAX_RESTART_PERIOD,
             volumes: None,
             pod_manifest_path: None,
             supervisor: Supervisor::default(),

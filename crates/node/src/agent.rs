@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -87,6 +88,8 @@ pub struct Config {
     /// Whether the kernel kills all processes of a container that runs out of memory, and not only one of them. Cgroup v2
     /// only.
     pub oom_group: bool,
+    /// The longest that a container that exits repeatedly waits for its restart (`--max-container-restart-period`).
+    pub max_restart_period: Duration,
     /// The directory of volumes; none if pods are virtual.
     pub volumes: Option<PathBuf>,
     /// When images are removed; none if never.
@@ -166,8 +169,14 @@ impl Agent {
             api_server: config.api_server,
         };
         let size = MachineSize { cpus: machine.cpus, memory: machine.memory };
-        let configuration =
-            describe::configuration(&setup, &config.sandbox_defaults, config.image_gc.as_ref());
+        let configuration = describe::configuration(describe::Settings {
+            setup: &setup,
+            sandboxes: &config.sandbox_defaults,
+            image_gc: config.image_gc.as_ref(),
+            enforce_node_allocatable: config.enforce_node_allocatable,
+            static_cpu_manager: config.cpus.is_some(),
+            max_restart_period: config.max_restart_period,
+        });
         let found = journal.read()?;
         let objects = Objects::new(client.clone()).supervised(&config.supervisor);
         let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
@@ -183,6 +192,7 @@ impl Agent {
         let node = Node {
             pods_cgroup,
             oom_group: config.oom_group,
+            max_restart_period: config.max_restart_period,
             allocations: Arc::new(AllocationManager::new(
                 allocator,
                 journal,
@@ -570,7 +580,7 @@ async fn new_worker(
                 preemption = Some(begun);
                 // Others of the first list may wait for it, the victims among them.
                 start.admission = None;
-                preemption::preempt(&node, &victims).await;
+                preemption::preempt(&node, &uid, &victims).await;
             }
             Ok(admitted) => break admitted,
             Err(error) => {

@@ -164,6 +164,8 @@ pub struct Allocator {
     /// The critical pods that wait until the pods that they preempt have ended, with the ephemeral storage that they request. Their
     /// other requests are in the ledger.
     preempting: BTreeMap<String, i64>,
+    /// The pods that were preempted and have not ended yet.
+    preempted: BTreeSet<String>,
 }
 
 impl Allocator {
@@ -180,6 +182,7 @@ impl Allocator {
             pods: BTreeMap::new(),
             waiting: BTreeSet::new(),
             preempting: BTreeMap::new(),
+            preempted: BTreeSet::new(),
         }
     }
 
@@ -252,7 +255,8 @@ impl Allocator {
         Ok(entry)
     }
 
-    /// The pods to preempt for a critical pod that does not fit. Until the pod is admitted or [`Self::end_preemption`] is
+    /// The pods to preempt for a critical pod that does not fit, with those that others have preempted and that have not ended
+    /// yet: it waits for them too, since what they free counts before more pods are preempted. Until the pod is admitted or [`Self::end_preemption`] is
     /// called, its requests count: what the others free is not for deferred resizes or other new pods. `None` if it is not
     /// critical, or is not admitted without them either.
     pub fn begin_preemption(
@@ -273,6 +277,7 @@ impl Allocator {
         let requests = info.shape.requests(&allocation.allocated);
         self.ledger.hold(uid, LedgerEntry { allocated: requests, actual: requests });
         self.preempting.insert(uid.to_owned(), info.ephemeral_storage);
+        self.preempted.extend(victims.iter().cloned());
         Some(victims)
     }
 
@@ -312,8 +317,9 @@ impl Allocator {
             let freed = [counted[Resource::Cpu], counted[Resource::Memory], record.info.ephemeral_storage, 1];
             Candidate { uid: uid.clone(), class: record.info.shape.qos, freed }
         });
+        let (ending, candidates) = candidates.partition(|candidate| self.preempted.contains(&candidate.uid));
         let missing = [missing(Resource::Cpu), missing(Resource::Memory), storage, pods];
-        preemption::victims(missing, candidates.collect())
+        preemption::victims(missing, ending, candidates)
     }
 
     /// Whether the ephemeral storage that a pod requests fits. Pods are few.
@@ -450,6 +456,7 @@ impl Allocator {
     /// Removes a pod. True if it had an allocation.
     pub fn release(&mut self, uid: &str) -> bool {
         self.unqueue(uid);
+        self.preempted.remove(uid);
         self.burstable -= self.counted_burstable(uid);
         self.ledger.release(uid);
         if let Some(cpus) = &mut self.cpus {

@@ -15,7 +15,7 @@ mod restart_all;
 mod startup;
 mod termination;
 
-pub use crash_loop::CrashLoopBackoff;
+pub use crash_loop::{CrashLoopBackoff, MAX_RESTART_PERIOD};
 pub use observed::{Health, ObservedContainer, ObservedPod, ObservedSandbox, Startup, State};
 pub use phase::{Phase, phase};
 pub use restart::restarts_after;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -13,7 +14,7 @@ use plumb_resize::rules::Rules;
 use plumb_runtime::Runtime;
 use plumb_runtime::types::LinuxResources;
 use plumb_supervise::Supervisor;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::Clock;
 use crate::allocation_manager::AllocationManager;
@@ -42,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) allocations: Arc<AllocationManager>,
     /// Whether all processes of a container that runs out of memory are killed.
     pub(crate) oom_group: bool,
+    /// The longest that a container waits for its restart.
+    pub(crate) max_restart_period: Duration,
     /// The resources of the cgroup of all pods.
     pub(crate) pods_cgroup: LinuxResources,
     pub(crate) events: Recorder,
@@ -68,7 +71,7 @@ pub(crate) struct Node {
 
 impl Pods for Node {
     fn pods(&self) -> Vec<Arc<Pod>> {
-        self.workers.0.lock().values().map(|handle| handle.pod.clone()).collect()
+        self.workers.handles.lock().values().map(|handle| handle.pod.clone()).collect()
     }
 
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
@@ -101,24 +104,32 @@ impl Node {
 
 /// The pod workers of a node, by the uid of their pod.
 #[derive(Default)]
-pub(crate) struct Workers(Mutex<HashMap<String, WorkerHandle>>);
+pub(crate) struct Workers {
+    handles: Mutex<HashMap<String, WorkerHandle>>,
+    /// Notified when the deletion of a pod is requested, and when a worker is removed.
+    deletions: Notify,
+}
 
 struct WorkerHandle {
     sender: mpsc::UnboundedSender<Message>,
     pod: Arc<Pod>,
     /// Whether the worker was notified that the pod was deleted from the API.
     deleted: bool,
+    /// Whether it was notified that the deletion of the pod was requested.
+    deletion_requested: bool,
 }
 
 impl Workers {
     /// Adds the worker of a pod.
     pub(crate) fn insert(&self, uid: &str, pod: Arc<Pod>, sender: mpsc::UnboundedSender<Message>) {
-        self.0.lock().insert(uid.to_owned(), WorkerHandle { sender, pod, deleted: false });
+        self.handles
+            .lock()
+            .insert(uid.to_owned(), WorkerHandle { sender, pod, deleted: false, deletion_requested: false });
     }
 
     /// The pod of this name. While a deleted pod terminates, another one of its name may exist in the API: that is the one.
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
-        let workers = self.0.lock();
+        let workers = self.handles.lock();
         let same_name = workers.values().filter(|handle| {
             let (of_namespace, of_name, _) = identity(&handle.pod);
             (of_namespace, of_name) == (namespace, name)
@@ -132,20 +143,39 @@ impl Workers {
 
     /// Sends a message to the worker of a pod; false if there is none.
     pub(crate) fn send(&self, uid: &str, message: Message) -> bool {
-        self.0.lock().get_mut(uid).is_some_and(|handle| {
+        self.handles.lock().get_mut(uid).is_some_and(|handle| {
             handle.deleted |= matches!(message, Message::Deleted);
+            if message.requests_deletion() {
+                handle.deletion_requested = true;
+                self.deletions.notify_waiters();
+            }
             handle.sender.send(message).is_ok()
         })
     }
 
+    /// Waits until the deletion of a pod is requested. Also for a pod that waits for admission, and whose worker does not read its
+    /// messages yet.
+    pub(crate) async fn deletion(&self, uid: &str) {
+        loop {
+            let notified = self.deletions.notified();
+            tokio::pin!(notified);
+            // Before the state is read, so that no change in between is missed.
+            notified.as_mut().enable();
+            if self.handles.lock().get(uid).is_none_or(|handle| handle.deletion_requested) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
     /// The last state of a pod, and whether it was deleted from the API; for a worker that replaces another.
     pub(crate) fn latest(&self, uid: &str) -> Option<(Arc<Pod>, bool)> {
-        self.0.lock().get(uid).map(|handle| (handle.pod.clone(), handle.deleted))
+        self.handles.lock().get(uid).map(|handle| (handle.pod.clone(), handle.deleted))
     }
 
     /// Sends a message to all workers.
     pub(crate) fn send_all(&self, message: impl Fn() -> Message) {
-        for handle in self.0.lock().values() {
+        for handle in self.handles.lock().values() {
             // The worker may have ended.
             let _ = handle.sender.send(message());
         }
@@ -153,20 +183,21 @@ impl Workers {
 
     /// The pods that have workers and were not deleted from the API.
     pub(crate) fn existing(&self) -> Vec<Arc<Pod>> {
-        let workers = self.0.lock();
+        let workers = self.handles.lock();
         workers.values().filter(|handle| !handle.deleted).map(|handle| handle.pod.clone()).collect()
     }
 
     /// Updates the last state of a pod.
     pub(crate) fn update_pod(&self, uid: &str, pod: Arc<Pod>) {
-        if let Some(handle) = self.0.lock().get_mut(uid) {
+        if let Some(handle) = self.handles.lock().get_mut(uid) {
             handle.pod = pod;
         }
     }
 
     /// Removes the worker of a pod.
     pub(crate) fn remove(&self, uid: &str) {
-        self.0.lock().remove(uid);
+        self.handles.lock().remove(uid);
+        self.deletions.notify_waiters();
     }
 }
 

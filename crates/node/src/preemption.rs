@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use plumb_controller::Backoff;
 use plumb_resize::qos::QosClass;
 use tokio::sync::oneshot;
 
 use crate::events::Kind;
 use crate::node::Node;
 use crate::shutdown::{Cause, Termination};
-use crate::worker::Message;
+use crate::worker::{Message, grace_period, to_duration};
 
 /// The reason in the status of a pod that was preempted, and of its event.
 pub(crate) const REASON: &str = "Preempting";
@@ -20,8 +21,9 @@ pub(crate) const REASON: &str = "Preempting";
 pub(crate) const MESSAGE: &str = "Preempted in order to admit critical pod";
 /// The message of the condition `DisruptionTarget`.
 pub(crate) const DISRUPTION_MESSAGE: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
-/// How long the critical pod waits for the others to end; most have less.
-const TIMEOUT: Duration = Duration::from_mins(5);
+/// How long the critical pod waits for the others beyond the longest of their grace periods: containers may be stopped one after
+/// the other, and the end of a pod is reported to the API server.
+const MARGIN: Duration = Duration::from_mins(5);
 
 /// Amounts of CPU, memory, ephemeral storage and pods.
 pub(crate) type Freed = [i64; 4];
@@ -35,8 +37,14 @@ pub(crate) struct Candidate {
     pub(crate) freed: Freed,
 }
 
-/// The pods to preempt so that these amounts are freed; `None` if all of them do not free enough.
-pub(crate) fn victims(missing: Freed, candidates: Vec<Candidate>) -> Option<Vec<String>> {
+/// The pods to preempt so that these amounts are freed, after `ending`, which were preempted already; `None` if all of them do
+/// not free enough.
+pub(crate) fn victims(
+    missing: Freed,
+    ending: Vec<Candidate>,
+    candidates: Vec<Candidate>,
+) -> Option<Vec<String>> {
+    let missing = less(missing, &ending);
     let of_class = |class: QosClass| -> Vec<Candidate> {
         candidates.iter().filter(|candidate| candidate.class == class).cloned().collect()
     };
@@ -48,7 +56,7 @@ pub(crate) fn victims(missing: Freed, candidates: Vec<Candidate>) -> Option<Vec<
     let guaranteed = nearest(less(less(missing, &burstable), &best_effort), guaranteed);
     let burstable = nearest(less(less(missing, &guaranteed), &best_effort), burstable);
     let best_effort = nearest(less(less(missing, &guaranteed), &burstable), best_effort);
-    let all = guaranteed.into_iter().chain(burstable).chain(best_effort);
+    let all = ending.into_iter().chain(guaranteed).chain(burstable).chain(best_effort);
     Some(all.map(|candidate| candidate.uid).collect())
 }
 
@@ -86,21 +94,38 @@ fn nearest(mut missing: Freed, mut candidates: Vec<Candidate>) -> Vec<Candidate>
     taken
 }
 
-/// Terminates pods, and returns when they have ended.
-pub(crate) async fn preempt(node: &Node, uids: &[String]) {
-    let waiting = uids.iter().map(|uid| {
+/// Terminates pods for a critical one. Returns when they have ended, when they should have, or when the critical pod is deleted.
+pub(crate) async fn preempt(node: &Node, critical: &str, uids: &[String]) {
+    let waiting = join_all(uids.iter().map(|uid| terminate(node, uid)));
+    let timeout = uids
+        .iter()
+        .filter_map(|uid| node.workers.latest(uid))
+        .map(|(pod, _)| to_duration(grace_period(&pod)));
+    let timeout = timeout.max().unwrap_or_default().saturating_add(MARGIN);
+    tokio::select! {
+        ended = tokio::time::timeout(timeout, waiting) => if ended.is_err() {
+            tracing::warn!(?timeout, "pods that were preempted by a critical pod do not end");
+        },
+        () = node.workers.deletion(critical) => {}
+    }
+}
+
+/// Terminates a pod, and returns when it has ended.
+async fn terminate(node: &Node, uid: &str) {
+    let mut backoff = Backoff::default();
+    if let Some((pod, _)) = node.workers.latest(uid) {
+        node.events.pod(&pod, Kind::Warning, REASON, MESSAGE);
+    }
+    loop {
         let (ended, has_ended) = oneshot::channel();
-        if let Some((pod, _)) = node.workers.latest(uid) {
-            node.events.pod(&pod, Kind::Warning, REASON, MESSAGE);
-        }
         let termination = Termination { cause: Cause::Preemption, grace: Duration::MAX, ended };
         // A pod without a worker has ended: the sender is dropped.
         node.workers.send(uid, Message::Terminate(Box::new(termination)));
-        has_ended
-    });
-    let waiting = join_all(waiting.collect::<Vec<_>>());
-    if tokio::time::timeout(TIMEOUT, waiting).await.is_err() {
-        tracing::warn!("pods that were preempted by a critical pod do not end");
+        if has_ended.await.is_ok() || node.workers.latest(uid).is_none() {
+            return;
+        }
+        // Its worker has panicked, and is replaced.
+        backoff.wait().await;
     }
 }
 
@@ -132,9 +157,25 @@ mod tests {
             ([0, 0, 1, 0], None),
         ];
         for (missing, expected) in table {
-            let found = victims(missing, all());
+            let found = victims(missing, Vec::new(), all());
             let expected = expected.map(|uids| uids.iter().map(|uid| (*uid).to_owned()).collect());
             assert_eq!(found, expected, "{missing:?}");
         }
+    }
+
+    #[test]
+    fn what_pods_free_that_end_already_counts_before_more_are_preempted() {
+        let candidate = |uid: &str, class: QosClass, cpu: i64| Candidate {
+            uid: uid.to_owned(),
+            class,
+            freed: [cpu, 0, 0, 1],
+        };
+        let found = |missing: i64| {
+            let ending = vec![candidate("ending", QosClass::Guaranteed, 500)];
+            victims([missing, 0, 0, 0], ending, vec![candidate("other", QosClass::BestEffort, 200)])
+        };
+        assert_eq!(found(500).unwrap(), ["ending"]);
+        assert_eq!(found(501).unwrap(), ["ending", "other"]);
+        assert_eq!(found(701), None);
     }
 }

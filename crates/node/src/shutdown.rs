@@ -120,6 +120,42 @@ pub(crate) struct Termination {
     pub(crate) ended: oneshot::Sender<()>,
 }
 
+/// The termination of a pod, which several may have requested: two critical pods that preempt it, or one and the shutdown of
+/// the node.
+#[derive(Debug)]
+pub(crate) struct OngoingTermination {
+    /// Why, first.
+    pub(crate) cause: Cause,
+    /// How long its containers have: the shortest of the requested periods.
+    pub(crate) grace: Duration,
+    /// Those that wait for its end.
+    ended: Vec<oneshot::Sender<()>>,
+}
+
+impl From<Termination> for OngoingTermination {
+    fn from(Termination { cause, grace, ended }: Termination) -> Self {
+        Self { cause, grace, ended: vec![ended] }
+    }
+}
+
+impl OngoingTermination {
+    /// Adds a request.
+    pub(crate) fn join(&mut self, other: Termination) {
+        self.grace = self.grace.min(other.grace);
+        // Those that have given up leave no entry behind.
+        self.ended.retain(|ended| !ended.is_closed());
+        self.ended.push(other.ended);
+    }
+
+    /// Notifies those that wait.
+    pub(crate) fn report_end(self) {
+        for ended in self.ended {
+            // It may have given up on it.
+            let _ = ended.send(());
+        }
+    }
+}
+
 /// Shuts the node of an agent down; the agent must be running.
 #[derive(Clone)]
 pub struct NodeShutdown(pub(crate) Arc<Node>);
@@ -181,5 +217,24 @@ mod tests {
             Group { period: seconds(10), pods: own(&[("critical", 10), ("node", 1)]) },
         ];
         assert_eq!(groups(&pods, periods), expected);
+    }
+
+    #[tokio::test]
+    async fn all_that_terminate_a_pod_are_notified_of_its_end_and_the_shortest_grace_period_counts() {
+        let request = |cause: Cause, seconds: u64| {
+            let (ended, has_ended) = oneshot::channel();
+            (Termination { cause, grace: Duration::from_secs(seconds), ended }, has_ended)
+        };
+        let (first, first_ended) = request(Cause::Preemption, 30);
+        let (second, second_ended) = request(Cause::Shutdown, 5);
+        let (third, third_ended) = request(Cause::Preemption, 60);
+        let mut ongoing = OngoingTermination::from(first);
+        ongoing.join(second);
+        ongoing.join(third);
+        assert_eq!((ongoing.cause, ongoing.grace), (Cause::Preemption, Duration::from_secs(5)));
+        ongoing.report_end();
+        for ended in [first_ended, second_ended, third_ended] {
+            ended.await.unwrap();
+        }
     }
 }

@@ -51,7 +51,7 @@ use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, 
 use crate::node::Node;
 use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
 use crate::probe::ProbeReport;
-use crate::shutdown::Termination;
+use crate::shutdown::{OngoingTermination, Termination};
 use crate::status::StatusInput;
 use actuation::Actuation;
 use allocated::AdoptedVolumes;
@@ -62,8 +62,8 @@ use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use request::ResizeRequest;
 use start_backoff::StartBackoff;
-pub(crate) use state::is_finished;
 use state::{Deletion, Failure, State as WorkerState};
+pub(crate) use state::{grace_period, is_finished, to_duration};
 use status_manager::StatusManager;
 use stop::Stopping;
 
@@ -107,6 +107,17 @@ pub(crate) enum Message {
     Probed(Box<ProbeReport>),
     /// The node terminates the pod.
     Terminate(Box<Termination>),
+}
+
+impl Message {
+    /// Whether it says that the pod is to be deleted, or was.
+    pub(crate) fn requests_deletion(&self) -> bool {
+        match self {
+            Self::Deleted => true,
+            Self::Pod(pod) | Self::Listed(pod) => pod.metadata.deletion_timestamp.is_some(),
+            _ => false,
+        }
+    }
 }
 
 impl From<ProbeReport> for Message {
@@ -170,7 +181,7 @@ pub(crate) struct Worker {
     ephemeral_backoffs: BTreeMap<String, StartBackoff>,
     volumes: AdoptedVolumes,
     /// How the node terminates the pod: it shuts down, or the pod was preempted.
-    termination: Option<Termination>,
+    termination: Option<OngoingTermination>,
     /// Consecutive failed syncs.
     failures: Failures,
 
@@ -331,7 +342,10 @@ impl Worker {
     /// Terminates the pod at the request of the node.
     fn handle_termination(&mut self, termination: Termination) {
         self.fail(termination.cause.reason(), termination.cause.message());
-        self.termination = Some(termination);
+        match &mut self.termination {
+            Some(begun) => begun.join(termination),
+            None => self.termination = Some(termination.into()),
+        }
         self.shorten_stops();
     }
 
@@ -341,8 +355,7 @@ impl Worker {
         let has_ended =
             is_terminated && !self.runs() && self.stopping.is_empty() && !self.status_manager.is_open();
         if let Some(termination) = self.termination.take_if(|_| has_ended) {
-            // It may have given up on it.
-            let _ = termination.ended.send(());
+            termination.report_end();
         }
     }
 

@@ -12,7 +12,9 @@ use plumb_resize::resource::Requirements;
 use super::Worker;
 use crate::cri_config::pod_name;
 use crate::events::Kind;
-use crate::lifecycle::{CrashLoopBackoff, Decision, ObservedContainer, State, containers, restarts_after};
+use crate::lifecycle::{
+    CrashLoopBackoff, Decision, MAX_RESTART_PERIOD, ObservedContainer, State, containers, restarts_after,
+};
 use crate::status::Waiting;
 
 /// What a container is started with, as far as it decides about its backoff.
@@ -98,7 +100,8 @@ impl StartBackoff {
         let again = before.is_some();
         let of_image = later.is_some();
         let waiting = if again { later.unwrap_or(waiting) } else { waiting };
-        self.failure = Some(Failure { key, of_image, waiting, until: backoff.until(now), backoff });
+        let until = backoff.until(now, MAX_RESTART_PERIOD);
+        self.failure = Some(Failure { key, of_image, waiting, until, backoff });
         again
     }
 }
@@ -126,7 +129,9 @@ impl Worker {
             .map(|(observed, (start_backoff, key))| {
                 let backoff = start_backoff.crash_loop(&key);
                 match &observed?.state {
-                    State::Exited { finished, .. } if backoff.waits() => Some(backoff.until(*finished)),
+                    State::Exited { finished, .. } if backoff.waits() => {
+                        Some(backoff.until(*finished, self.node.max_restart_period))
+                    }
                     _ => None,
                 }
             })
@@ -187,7 +192,7 @@ impl Worker {
         let wait = self
             .start_backoffs
             .get(position)
-            .map(|start_backoff| start_backoff.backoff.wait())
+            .map(|start_backoff| start_backoff.backoff.wait(self.node.max_restart_period))
             .unwrap_or_default();
         let name = self.name_of(position);
         let message = format!(

@@ -219,13 +219,13 @@ impl Deletion {
 }
 
 /// The grace period in a pod's spec, in seconds.
-fn grace_period(pod: &Pod) -> i64 {
+pub(crate) fn grace_period(pod: &Pod) -> i64 {
     let declared = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
     declared.unwrap_or(DEFAULT_GRACE_PERIOD)
 }
 
 /// A number of seconds as a duration; a negative one is none.
-pub(super) fn to_duration(seconds: i64) -> Duration {
+pub(crate) fn to_duration(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 

@@ -343,6 +343,23 @@ fn no_pod_is_preempted_for_a_critical_pod_that_is_not_admitted_without_it_either
 }
 
 #[test]
+fn a_second_critical_pod_waits_for_the_pods_that_the_first_has_preempted_before_it_preempts_more() {
+    let mut allocator = node(1000);
+    admit(&mut allocator, info("large", 800, 0)).unwrap();
+    admit(&mut allocator, info("small", 200, 0)).unwrap();
+    let mut begin = |name: &str, milli: i64| {
+        let critical = PodInfo { critical: true, ..info(name, milli, 0) };
+        let allocation = Allocation::new(cpu(milli), 1);
+        allocator.begin_preemption(name, &critical, &allocation, None)
+    };
+    assert_eq!(begin("first", 500).unwrap(), ["large"]);
+    // What is left of its capacity is enough.
+    assert_eq!(begin("second", 300).unwrap(), ["large"]);
+    assert_eq!(begin("third", 200).unwrap(), ["large", "small"]);
+    assert_eq!(begin("fourth", 100), None);
+}
+
+#[test]
 fn a_critical_pod_that_waits_counts_as_a_pod() {
     let mut allocator = node(1000);
     for name in ["a", "b", "c"] {

@@ -252,6 +252,11 @@ impl Site {
         self.node.runtime().list_sandboxes(&SandboxFilter::default()).await.unwrap().len()
     }
 
+    /// Waits until an event about a pod was emitted this often.
+    pub(super) async fn events(&self, pod: &str, reason: &str, count: i32) {
+        event(&self.cluster.admin(), pod, reason, count).await;
+    }
+
     /// Waits for an event about a pod, and returns its message.
     pub(super) async fn event(&self, pod: &str, reason: &str) -> String {
         event(&self.cluster.admin(), pod, reason, 1).await.message.unwrap_or_default()

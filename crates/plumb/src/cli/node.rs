@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::api::core::v1::Taint;
 use plumb_node::image_gc::ImageGcConfig;
+use plumb_node::lifecycle::MAX_RESTART_PERIOD;
 use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
@@ -77,6 +78,10 @@ pub(crate) struct OnNode {
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "true|false")]
     pub(crate) single_process_oom_kill: bool,
+    /// The longest that a container that exits again and again waits for its restart, 1s to 300s: the maximum of the
+    /// `CrashLoopBackOff`.
+    #[arg(long, default_value = "300s", value_name = "TIME", value_parser = restart_period)]
+    pub(crate) max_container_restart_period: Duration,
     /// The size at which the log of a container is rotated.
     #[arg(long, default_value = "10Mi", value_name = "SIZE", value_parser = capacity)]
     pub(crate) container_log_max_size: Quantity,
@@ -146,6 +151,12 @@ fn max_pids(text: &str) -> anyhow::Result<MaxPids> {
     }
     let number = text.parse::<u32>().ok().filter(|number| *number > 0);
     Ok(MaxPids(Some(number.ok_or_else(|| anyhow!("{text:?} is neither a number from 1 on nor -1"))?)))
+}
+
+fn restart_period(text: &str) -> anyhow::Result<Duration> {
+    let time = Duration::try_from(length_of_time(text)?).unwrap_or_default();
+    ensure!((Duration::from_secs(1)..=MAX_RESTART_PERIOD).contains(&time), "it must be from 1s to 300s");
+    Ok(time)
 }
 
 /// How a runtime is reached over its CRI socket.
@@ -369,6 +380,47 @@ fn label(key: &str, value: &str) -> anyhow::Result<(String, String)> {
     }
 }
 
+/// The labels that every node gives itself.
+const OWN_LABELS: [&str; 5] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+/// The other labels below `kubernetes.io` that a kubelet may set on its node.
+const KUBELET_LABELS: [&str; 6] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+];
+/// The namespaces below `kubernetes.io` whose labels a kubelet may set on its node.
+const KUBELET_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/// Refuses labels that `NodeRestriction` does not let a node set, as the kubelet does, and those that the node sets itself: it
+/// would otherwise try for ever to register.
+fn check_node_label(key: &str) -> anyhow::Result<()> {
+    ensure!(!OWN_LABELS.contains(&key), "{key}: the node sets this label itself");
+    let Some((namespace, _)) = key.split_once('/') else { return Ok(()) };
+    let is_below = |parent: &str| {
+        namespace.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    let is_reserved = is_below("kubernetes.io") || is_below("k8s.io");
+    let is_allowed = KUBELET_LABELS.contains(&key) || KUBELET_NAMESPACES.into_iter().any(is_below);
+    ensure!(
+        !is_reserved || is_allowed,
+        "unknown 'kubernetes.io' or 'k8s.io' label {key}: --node-labels in the 'kubernetes.io' namespace must begin with an \
+         allowed prefix ({}) or be in the specifically allowed set ({}); an administrator sets others, such as roles, with \
+         kubectl label node",
+        KUBELET_NAMESPACES.join(", "),
+        KUBELET_LABELS.join(", ")
+    );
+    Ok(())
+}
+
 /// Labels, as a flag spells them: `zone=a,disk=ssd`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeLabels(pub(crate) BTreeMap<String, String>);
@@ -379,6 +431,7 @@ impl FromStr for NodeLabels {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let labels = words(text).map(|word| {
             let (key, value) = word.split_once('=').with_context(|| format!("{word:?} is not KEY=VALUE"))?;
+            check_node_label(key)?;
             label(key, value)
         });
         labels.collect::<anyhow::Result<_>>().map(Self)
@@ -454,8 +507,38 @@ mod tests {
         for invalid in ["zone", "a b=c", "zone=a b"] {
             assert!(invalid.parse::<NodeLabels>().is_err(), "{invalid}");
         }
+        // Those that the API server does not let a node set, and those that it sets itself.
+        for allowed in [
+            "topology.kubernetes.io/zone=a",
+            "node.kubernetes.io/pool=a",
+            "x.node.kubernetes.io/pool=a",
+            "examplek8s.io/a=b",
+        ] {
+            assert!(allowed.parse::<NodeLabels>().is_ok(), "{allowed}");
+        }
+        for (refused, why) in [
+            (
+                "node-role.kubernetes.io/worker=",
+                "unknown 'kubernetes.io' or 'k8s.io' label node-role.kubernetes.io/worker: ",
+            ),
+            ("node-restriction.kubernetes.io/a=b", "unknown 'kubernetes.io' or 'k8s.io' label "),
+            ("k8s.io/a=b", "unknown 'kubernetes.io' or 'k8s.io' label k8s.io/a: "),
+            ("kubernetes.io/hostname=other", "kubernetes.io/hostname: the node sets this label itself"),
+        ] {
+            let error = refused.parse::<NodeLabels>().unwrap_err().to_string();
+            assert!(error.starts_with(why), "{error}");
+        }
         for invalid in ["gpu", "gpu=true", "gpu:Never", "g pu:NoSchedule"] {
             assert!(invalid.parse::<Taints>().is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn the_longest_wait_for_a_restart_is_that_of_the_kubelet_or_less() {
+        for (text, expected) in
+            [("1s", Some(1)), ("300s", Some(300)), ("5m", Some(300)), ("999ms", None), ("301s", None)]
+        {
+            assert_eq!(restart_period(text).ok(), expected.map(Duration::from_secs), "{text}");
         }
     }
 }

@@ -350,6 +350,7 @@ impl NodeEnvironment {
             oom_group: !is_virtual
                 && !args.single_process_oom_kill
                 && Layout::detect().is_ok_and(|layout| layout.version() == Version::V2),
+            max_restart_period: args.max_container_restart_period,
             enforce_node_allocatable: args.enforce_node_allocatable == EnforceNodeAllocatable::Pods,
             pod_manifest_path: self.pod_manifest_path.clone().filter(|_| config.index == 0),
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),

@@ -13,6 +13,7 @@ use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::it::cluster::NODE;
 use crate::it::site::{Site, condition, equal, is_settled, one, status};
@@ -178,6 +179,43 @@ async fn a_critical_pod_preempts_pods_that_are_not() {
         pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"))
     });
     assert_eq!(rejected.await.status.unwrap().reason.as_deref(), Some("OutOfcpu"));
+}
+
+#[tokio::test]
+async fn two_critical_pods_that_preempt_the_same_pod_at_once_both_run() {
+    let site = Site::start(kep()).await;
+    site.pod("large", one(equal("1900m", "64Mi"))).await;
+    site.settled("large").await;
+    // It takes to stop until both have preempted it.
+    let (stops, stop) = watch::channel(false);
+    site.faults.add(Fault::new(FaultKind::DelayUntil(stop)).on(Call::StopContainer));
+    let critical =
+        json!({ "priorityClassName": "system-node-critical", "containers": one(equal("900m", "64Mi")) });
+    for name in ["first", "second"] {
+        site.pod_of(name, critical.clone()).await;
+    }
+    site.events("large", "Preempting", 2).await;
+    stops.send_replace(true);
+    for name in ["first", "second"] {
+        site.settled(name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_critical_pod_that_is_deleted_while_it_waits_is_not_waited_for() {
+    let site = Site::start(kep()).await;
+    site.pod("large", one(equal("1900m", "64Mi"))).await;
+    site.settled("large").await;
+    let (_stops, stop) = watch::channel(false);
+    site.faults.add(Fault::new(FaultKind::DelayUntil(stop)).on(Call::StopContainer));
+    let critical =
+        json!({ "priorityClassName": "system-node-critical", "containers": one(equal("900m", "64Mi")) });
+    site.pod_of("critical", critical).await;
+    site.events("large", "Preempting", 1).await;
+    site.pods().delete("critical", &DeleteParams::default()).await.unwrap();
+    eventually(async || site.pods().get_opt("critical").await.unwrap().is_none()).await;
+    let large = site.pods().get("large").await.unwrap();
+    assert!(status(&large).state.unwrap().running.is_some(), "{:?}", large.status);
 }
 
 #[tokio::test]
@@ -424,6 +462,11 @@ async fn waiting_for_an_image_has_the_kubelets_reasons() {
     let pulled = site.event("there", "Pulled").await;
     assert!(pulled.starts_with("Successfully pulled image \"example.com/b:1\" in "), "{pulled}");
     assert!(pulled.ends_with("including waiting). Image size: 0 bytes."), "{pulled}");
+    // Nothing is claimed about pull secrets, which are not checked for an image that is there.
+    site.pod("again", json!([{ "name": "c", "image": "example.com/b:1" }])).await;
+    site.until("again", |pod| status(pod).ready).await;
+    let present = "Container image \"example.com/b:1\" already present on machine";
+    assert_eq!(site.event("again", "Pulled").await, present);
 }
 
 #[tokio::test]
