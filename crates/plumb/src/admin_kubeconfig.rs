@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use plumb_apiserver::kubeconfig::{CurrentContext, DEFAULT_NAME, Entry, remove_entries};
 use plumb_apiserver::pki::Pki;
 
-use crate::data_dir::CONTROL;
+use crate::data_dir::{CONTROL, behind_sudo};
 
 /// The file with the paths of kubeconfigs that have entries of this cluster, a line for each.
 const FILES: &str = "kubeconfigs";
@@ -52,12 +52,6 @@ impl AdminKubeconfig {
         }
         Ok(())
     }
-}
-
-/// The user and group that called `sudo`.
-fn behind_sudo() -> Option<(u32, u32)> {
-    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
-    nix::unistd::geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
 }
 
 /// Notes that a file of the user's has entries of the cluster on a data directory.

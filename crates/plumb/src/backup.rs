@@ -64,7 +64,7 @@ pub(crate) fn restore(args: &Restore) -> anyhow::Result<()> {
     let data = given_or_usual(args.data_dir.clone(), Purpose::Cluster);
     let mut made = data_dir::FreshDirectory::new(&data)?;
     let directory = objects(&data);
-    std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
+    made.create(&data)?;
     let restored = plumb_store::restore(BufReader::new(file), &directory).map_err(|error| match error {
         occupied @ OpenError::NotEmpty(_) => anyhow::Error::new(occupied)
             .context("there are objects already; move them away, or name another directory with --data-dir"),

@@ -4,11 +4,14 @@
 //! own, and `plumb down` removes only the entries that are listed here: a path that was mistyped costs no files. No command
 //! uses a directory that another user can change ([`owner`]).
 
+mod ancestors;
 mod owner;
 mod usual;
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -16,7 +19,7 @@ use plumb_node::journal::is_moved_aside;
 use plumb_runtime::builtin;
 use plumb_runtime::untrusted::remove_tree;
 
-pub(crate) use owner::check_path;
+pub(crate) use owner::{behind_sudo, check_path};
 pub(crate) use usual::{Purpose, existing_kubeconfig, given_or_usual};
 
 /// The objects that the API serves.
@@ -61,7 +64,7 @@ pub(crate) fn is_data_dir(directory: &Path) -> bool {
 /// does not make, or one that another user can change. A directory with only, say, `pki` may become one. Creates nothing.
 pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
     let entries = match entries(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return ancestors::check(directory),
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             bail!("{} is no directory; choose another path with --data-dir", directory.display())
         }
@@ -76,7 +79,21 @@ pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
             foreign.display()
         );
     }
-    owner::check(directory)
+    owner::check(directory)?;
+    ancestors::check(directory)
+}
+
+/// Creates a data directory, if it is missing.
+///
+/// It is checked afterwards, again: another user may have made it, or a directory above it, in the meantime. What is checked
+/// then cannot be replaced any more by anybody who cannot write to the directories above.
+pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o755).recursive(true);
+    builder
+        .create(directory)
+        .with_context(|| format!("making the data directory {}", directory.display()))?;
+    check_usable(directory)
 }
 
 /// Refuses a directory that does not exist, that this user may not read, that Plumb did not make, or that another user
@@ -109,6 +126,11 @@ impl FreshDirectory {
     pub(crate) fn new(directory: &Path) -> anyhow::Result<Self> {
         check_usable(directory)?;
         Ok(Self((!directory.exists()).then(|| directory.to_owned())))
+    }
+
+    /// Creates it as [`create`] does. What another user has made in the meantime is not removed.
+    pub(crate) fn create(&mut self, directory: &Path) -> anyhow::Result<()> {
+        create(directory).inspect_err(|_| self.keep())
     }
 
     /// It stays from now on.
@@ -205,6 +227,22 @@ mod tests {
         );
         drop(Store::open(objects(folder.path()), Options::default()).unwrap());
         require(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_made_between_the_check_and_the_creation_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let mut fresh = FreshDirectory::new(&data).unwrap();
+        fs::create_dir_all(data.join("pki")).unwrap();
+        fs::set_permissions(data.join("pki"), fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = fresh.create(&data).unwrap_err().to_string();
+        assert!(refused.contains("other users can write to"), "{refused}");
+        drop(fresh);
+        assert!(data.exists(), "it is not ours to remove");
+        fs::remove_dir_all(&data).unwrap();
+        FreshDirectory::new(&data).unwrap().create(&data).unwrap();
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) fn run(args: Node) -> anyhow::Result<()> {
 async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let data = &given_or_usual(args.data_dir.clone(), DataPurpose::Node);
     data_dir::check_usable(data)?;
-    std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
+    data_dir::create(data)?;
     // First, since its lock protects the data directory.
     let mut environment = NodeEnvironment::prepare(&args.like, data)?;
     let name = name(&args)?;

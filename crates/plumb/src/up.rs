@@ -84,7 +84,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
     let mut created = data_dir::FreshDirectory::new(data)?;
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
-    std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
+    created.create(data)?;
     let store = Store::open(data_dir::objects(data), store_options(args.limits.of_objects(machine_memory())))
         .map_err(|error| unopened(error, data))?;
     let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;

@@ -12,8 +12,11 @@ use nix::unistd::geteuid;
 
 use super::{ENTRIES, KUBECONFIG, PKI};
 
+/// The number of users who have none in a user namespace.
+const UNMAPPED: u32 = 65534;
+
 /// The permissions to write of the group and of others.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
+pub(super) const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Refuses a data directory that another user owns or can write to, and one with such entries, keys or certificates.
 ///
@@ -37,6 +40,38 @@ pub(super) fn check(directory: &Path) -> anyhow::Result<()> {
         check_path(&key.with_context(|| format!("reading {}", pki.display()))?.path())?;
     }
     Ok(())
+}
+
+/// The user and group that called `sudo`.
+pub(crate) fn behind_sudo() -> Option<(u32, u32)> {
+    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
+    geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
+}
+
+/// Whether a user may own directories above a data directory, and the kubeconfig in it: the effective user, root, and who
+/// called `sudo`, in whose home directory a data directory of root may be.
+pub(super) fn trusts(user: u32) -> bool {
+    user == geteuid().as_raw()
+        || user == 0
+        || behind_sudo().is_some_and(|(caller, _)| user == caller)
+        || user == UNMAPPED && is_in_user_namespace()
+}
+
+/// Whether users of the machine have no number here: the owner of `/` may be one of them.
+fn is_in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().ne(["0", "0", "4294967295"])
+}
+
+/// Whether nobody but a trusted user can have written a file, and nobody else can replace it in its directory.
+pub(super) fn is_trusted_file(path: &Path) -> bool {
+    let is_trusted = |path: &Path| {
+        let found = std::fs::symlink_metadata(path);
+        found.is_ok_and(|found| {
+            !found.is_symlink() && trusts(found.uid()) && found.mode() & WRITABLE_BY_OTHERS == 0
+        })
+    };
+    is_trusted(path) && path.parent().is_some_and(is_trusted)
 }
 
 /// Whether a path belongs to the effective user. Others may be able to write to it: then it is refused and not passed over, as

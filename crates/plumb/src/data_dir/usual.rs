@@ -50,13 +50,14 @@ fn choose(purpose: Purpose, is_root: bool, here: &Path) -> PathBuf {
     if !is_root || owner::is_own(here) { here.to_owned() } else { purpose.of_root().into() }
 }
 
-/// Where `plumb up` writes a kubeconfig by default: of those files, the first that is there.
+/// Where `plumb up` writes a kubeconfig by default: of those files, the first that is there. One that another user can have
+/// written is passed over: a kubeconfig can name a program that clients run.
 pub(crate) fn existing_kubeconfig() -> Option<PathBuf> {
     let candidates = [Purpose::Cluster.here(), Purpose::Cluster.of_root()];
     candidates
         .into_iter()
         .map(|directory| Path::new(directory).join(super::KUBECONFIG))
-        .find(|file| file.exists())
+        .find(|file| owner::is_trusted_file(file))
 }
 
 #[cfg(test)]

@@ -104,3 +104,48 @@ fn a_data_directory_is_writable_by_its_owner_only_whatever_the_umask_is() {
     assert_eq!(mode(&data), 0o755);
     drop(Cluster::start_alone(&data));
 }
+
+#[test]
+fn a_data_directory_below_one_that_others_can_write_to_starts_no_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let above = folder.path().join("above");
+    fs::create_dir(&above).unwrap();
+    fs::set_permissions(&above, Permissions::from_mode(0o777)).unwrap();
+    let data = above.join("data");
+    let said = complaint(up(&data));
+    assert!(said.contains(&format!("other users can write to {}", above.display())), "{said}");
+    assert!(!data.exists());
+    // In a sticky directory, such as /tmp, others cannot replace it.
+    fs::set_permissions(&above, Permissions::from_mode(0o1777)).unwrap();
+    drop(Cluster::start_alone(&data));
+}
+
+#[test]
+fn a_kubeconfig_that_another_user_planted_is_not_suggested() {
+    if !nix::unistd::geteuid().is_root() {
+        plumb_skip::skip(plumb_skip::ROOT, "only root can give files away");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("plumb-data");
+    fs::create_dir(&data).unwrap();
+    let kubeconfig = data.join("kubeconfig");
+    fs::write(&kubeconfig, "").unwrap();
+    for path in [&data, &kubeconfig] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let suggests = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        command.args(["status", "web"]).current_dir(folder.path());
+        command.env_remove("KUBECONFIG").env("HOME", folder.path());
+        let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        assert!(said.contains("no kubeconfig is named"), "{said}");
+        said.contains("./plumb-data/kubeconfig")
+    };
+    assert!(suggests());
+    for planted in [&kubeconfig, &data] {
+        give(planted, OTHER);
+        assert!(!suggests(), "{}", planted.display());
+        give(planted, 0);
+    }
+}
