@@ -6,3 +6,4 @@ mod kubelet_client;
 mod network;
 mod node;
 mod store_quota;
+mod streams;

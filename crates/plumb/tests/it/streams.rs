@@ -33,7 +33,7 @@ use super::wire::{Speech, soon};
 const WEB: &str = "/api/v1/namespaces/default/pods/web";
 
 /// Sends a request that upgrades its connection; answers with the head of the response, and the connection.
-async fn upgrade(
+pub(super) async fn upgrade(
     cluster: &Cluster,
     (method, path): (&str, &str),
     headers: &str,

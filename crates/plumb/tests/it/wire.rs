@@ -1,7 +1,7 @@
 //! Requests as they go over the wire, without a client library that would mend them first.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Long enough for a loaded machine, and no test waits that long unless it fails.
@@ -28,6 +28,8 @@ pub(crate) struct Wire {
     address: SocketAddr,
     roots: Arc<RootCertStore>,
     pub(crate) token: String,
+    /// The address to connect from, if the system is not to choose it.
+    source: Option<IpAddr>,
 }
 
 /// What a connection speaks.
@@ -55,12 +57,25 @@ impl Wire {
         plumb_apiserver::serve::install_crypto();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(pki.join("ca.crt")).unwrap()).unwrap();
-        Self { address, roots: Arc::new(roots), token }
+        Self { address, roots: Arc::new(roots), token, source: None }
     }
 
     /// The same for another user.
     pub(crate) fn with_token(self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self }
+    }
+
+    /// The same from another address of this machine.
+    pub(crate) fn from_source(self, source: IpAddr) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// A TCP connection without TLS.
+    pub(crate) async fn tcp(&self) -> std::io::Result<TcpStream> {
+        let Some(source) = self.source else { return TcpStream::connect(self.address).await };
+        let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.bind((source, 0).into())?;
+        socket.connect(self.address).await
     }
 
     /// A stream of bytes inside TLS.
@@ -71,7 +86,7 @@ impl Wire {
             Speech::Http1 => b"http/1.1".to_vec(),
             Speech::Http2 => b"h2".to_vec(),
         }];
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = self.tcp().await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());
         TlsConnector::from(Arc::new(config)).connect(name, stream).await

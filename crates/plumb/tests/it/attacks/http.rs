@@ -5,6 +5,7 @@ use std::process::Command;
 
 use http::Method;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
 
 use crate::it::cluster::{Cluster, admin_token, token_file};
 use crate::it::hostile::frames::Frames;
@@ -97,6 +98,63 @@ fn curl_gets_the_status_of_a_refused_request() {
     }
 }
 
+#[test]
+fn a_client_in_go_gets_the_status_of_a_refused_request() {
+    let target = Target::start(&[]);
+    let program = target.folder.path().join("refused-posts");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/attacks/refused_posts.go");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(source);
+    // The program needs the standard library only.
+    build.env("CGO_ENABLED", "0").env("GOPROXY", "off").env("GO111MODULE", "off");
+    match build.output() {
+        Ok(built) if built.status.success() => {}
+        Ok(built) => panic!("{}", String::from_utf8_lossy(&built.stderr)),
+        Err(_) => {
+            plumb_skip::skip(plumb_skip::MACHINE, "there is no Go toolchain here");
+            return;
+        }
+    }
+    let admin = target.cluster.wire().token;
+    let requests =
+        [(MAPS, "unknown", 401), ("/apis/nothing/v1/here", admin.as_str(), 404), (MAPS, TENANT, 403)];
+    let mut command = Command::new(&program);
+    command.arg(target.authority());
+    let mut expected = Vec::new();
+    // The last one is larger than what the server discards.
+    for size in [2_000, 200_000, 8_000_000] {
+        for (path, token, status) in requests {
+            for _ in 0..5 {
+                let url = format!("https://{}{path}", target.cluster.address());
+                command.args([url.as_str(), token, &size.to_string()]);
+                expected.push(format!("{status} 2 <nil>"));
+            }
+        }
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_requests_whose_body_does_not_come_do_not_all_wait_for_it() {
+    let target = Target::start(&[]);
+    let wire = target.cluster.wire().with_token("unknown");
+    let mut frames = Frames::open(&wire).await;
+    // More than one source may have the server wait for.
+    for i in 0..250 {
+        frames.headers(2 * i + 1, "POST", MAPS, &[("content-type", JSON)], false).await;
+    }
+    let first = loop {
+        let frame = frames.next().await.unwrap();
+        if frame.ends_response() {
+            break frame.stream;
+        }
+    };
+    // The server waits for the bodies of those before it.
+    assert!(first > 250, "the response to stream {first} came first");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stream_of_a_refused_request_is_not_reset_when_its_body_is_small() {
     let target = Target::start(&[]);
@@ -148,6 +206,96 @@ async fn heads_without_credentials_do_not_fill_the_memory() {
         closed += 1;
     }
     assert_eq!(closed, CONNECTIONS);
+}
+
+/// As many heads as one user may have incomplete at a time: three quarters of 16 MiB.
+const HEADS_OF_A_USER: usize = 192;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_of_a_user_with_a_token_do_not_fill_the_memory() {
+    const CONNECTIONS: usize = 240;
+    let target = Target::start(&[]);
+    let wire = target.cluster.wire().with_token(TENANT);
+    let request = format!("GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TENANT}\r\n\r\n");
+    let head = format!("GET /livez HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(60 << 10));
+    let mut open = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let mut stream = soon(wire.raw(Speech::Http1)).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        soon(stream.read_u8()).await.unwrap();
+        drop(soon(stream.write_all(head.as_bytes())).await);
+        open.spawn(async move { drop(stream.read_to_end(&mut Vec::new()).await) });
+    }
+    for _ in HEADS_OF_A_USER..CONNECTIONS {
+        soon(open.join_next()).await.unwrap().unwrap();
+    }
+    assert_eq!(target.ask(Speech::Http1).await, 200);
+    drop(open);
+
+    // The same over HTTP/2.
+    let mut open = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let mut frames = Frames::open(&wire).await;
+        frames.headers(1, "GET", "/api", &[], true).await;
+        while !frames.next().await.unwrap().ends_response() {}
+        frames.begin_headers(3, "GET", "/api").await;
+        open.spawn(frames.closed());
+    }
+    for _ in HEADS_OF_A_USER..CONNECTIONS {
+        soon(open.join_next()).await.unwrap().unwrap();
+    }
+    assert_eq!(target.ask(Speech::Http2).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_of_one_address_that_send_nothing_do_not_keep_out_other_addresses() {
+    // More than may be in the handshake.
+    const CONNECTIONS: usize = 900;
+    let target = Target::start(&[]);
+    let mut silent = Vec::new();
+    for round in 0..3 {
+        for _ in 0..CONNECTIONS / 3 {
+            silent.push(soon(target.cluster.wire().tcp()).await.unwrap());
+        }
+        let wire = target.cluster.wire().from_source([127, 0, 0, 2].into());
+        let connection = soon(wire.connect(Speech::Http2)).await;
+        let (status, _) = soon(connection.ask(Method::GET, MAPS, "", "")).await.unwrap();
+        assert_eq!(status, 200, "round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_frames_without_credentials_end_their_connection_and_no_other() {
+    let target = Target::start(&[]);
+    let wire = target.cluster.wire().with_token("unknown");
+    let admin = target.cluster.wire().connect(Speech::Http2).await;
+    let before = target.memory();
+
+    // Rapid reset.
+    let mut frames = Frames::open(&wire).await;
+    for i in 0..20_000 {
+        let sent = frames.try_headers(2 * i + 1, "POST", MAPS, &[], false).await.is_ok()
+            && frames.try_reset(2 * i + 1).await.is_ok();
+        if !sent {
+            break;
+        }
+    }
+    frames.closed().await;
+
+    // CONTINUATION without end, of fields and of nothing.
+    for block in [[0x00, 0x01, b'x', 0x01, b'y'].repeat(3_000), Vec::new()] {
+        let mut frames = Frames::open(&wire).await;
+        frames.begin_headers(1, "GET", MAPS).await;
+        for _ in 0..100_000 {
+            if frames.try_continuation(1, &block).await.is_err() {
+                break;
+            }
+        }
+        frames.closed().await;
+    }
+    let grown = target.memory().saturating_sub(before);
+    assert!(grown < 64 * MIB, "{} MiB", grown / MIB);
+    assert_eq!(soon(admin.ask(Method::GET, MAPS, "", "")).await.unwrap().0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -100,7 +100,7 @@ async fn one_namespace_cannot_fill_the_store_and_a_full_store_takes_deletions() 
     let renewed = json!({ "spec": { "holderIdentity": "n1 again, for longer" } });
     assert_eq!(ask(Method::PATCH, lease.into(), MERGE, renewed).await.0, 200);
     let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": "v".repeat(2_000_000) },
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": "v".repeat(1_000_000) },
     });
     let path = format!("{}/m?fieldManager=tenant", maps("kube-system"));
     let (status, refusal) = ask(Method::PATCH, path, "application/apply-patch+yaml", map).await;
