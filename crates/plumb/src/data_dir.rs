@@ -86,7 +86,7 @@ pub(crate) fn check_usable(directory: &Path) -> anyhow::Result<()> {
 /// Creates a data directory, if it is missing.
 ///
 /// It is checked afterwards, again: another user may have made it, or a directory above it, in the meantime. What is checked
-/// then cannot be replaced any more by anybody who cannot write to the directories above.
+/// then cannot be replaced any more by users who cannot write to the directories above.
 pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
     let mut builder = DirBuilder::new();
     builder.mode(0o755).recursive(true);

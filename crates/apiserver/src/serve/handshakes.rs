@@ -1,6 +1,6 @@
 //! The permits for TLS handshakes, which source addresses share.
 //!
-//! Anybody who reaches the port can open connections and send nothing. Each holds a permit until its handshake times out, so
+//! Any client that reaches the port can open connections and send nothing. Each holds a permit until its handshake times out, so
 //! without shares one address would take all of them, and all places in the kernel's queue of connections too.
 //!
 //! The server accepts connections at once, and queues those without a permit by their source. A permit that is released goes
@@ -51,7 +51,7 @@ impl Handshakes {
         Queued { handshakes: Arc::clone(self), source, id: entered.id, receiver }
     }
 
-    /// Sends permits. This is done without the lock: one that nobody waits for any more is released by its drop.
+    /// Sends permits. This is done without the lock: one that no connection waits for any more is released by its drop.
     fn grant(self: &Arc<Self>, granted: Vec<(IpAddr, oneshot::Sender<HandshakePermit>)>) {
         for (source, sender) in granted {
             drop(sender.send(HandshakePermit { handshakes: Arc::clone(self), source }));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_permit_that_nobody_waits_for_any_more_goes_to_the_next_connection() {
+    async fn a_permit_that_no_connection_waits_for_any_more_goes_to_the_next_connection() {
         let handshakes = Handshakes::new(2);
         let remote = |last| SocketAddr::new(address(last), 1);
         let first = handshakes.enter(remote(1)).permit().await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A URL in the configuration of a webhook is the choice of an administrator. The backends of a Service are not: who may edit
 //! Services or `EndpointSlice`s of the namespace chooses them, and must not lead the API server to its own loopback, where
-//! other processes trust whoever connects, or to the metadata service of a cloud (169.254.169.254).
+//! other processes trust all clients, or to the metadata service of a cloud (169.254.169.254).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -63,7 +63,7 @@ fn is_in_user_namespace() -> bool {
     map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
-/// Whether nobody but a trusted user can have written a file, and nobody else can replace it in its directory.
+/// Whether only a trusted user can have written a file, and only one can replace it in its directory.
 pub(super) fn is_trusted_file(path: &Path) -> bool {
     let is_trusted = |path: &Path| {
         let found = std::fs::symlink_metadata(path);
