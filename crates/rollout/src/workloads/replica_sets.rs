@@ -158,7 +158,7 @@ pub fn release_step(sets: &[Arc<ReplicaSet>], previous: &TemplateResources, rule
 }
 
 /// The step for a ReplicaSet that no Deployment controls any more. None unless a hold has marked it.
-pub fn orphan_step(set: &ReplicaSet) -> Option<Step> {
+pub(super) fn orphan_step(set: &ReplicaSet) -> Option<Step> {
     if !is_marked(set) {
         return None;
     }

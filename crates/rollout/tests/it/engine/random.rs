@@ -57,11 +57,13 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0_usize..12).prop_map(Op::Scale),
         2 => (0_usize..12, fate).prop_map(|(pod, fate)| Op::Fate(pod, fate)),
         1 => (0_usize..12, any::<bool>()).prop_map(|(pod, ready)| Op::Ready(pod, ready)),
-        1 => (0_usize..12).prop_map(Op::Delete),
+        2 => (0_usize..12).prop_map(Op::Delete),
         2 => (0_usize..12).prop_map(Op::Start),
         1 => (0_usize..12).prop_map(Op::Restart),
         1 => any::<bool>().prop_map(Op::Pause),
         1 => Just(Op::Resume),
+        // The first pods are those of the canary.
+        1 => Just(Op::Delete(0)),
         1 => (0_usize..3, 0_usize..3).prop_map(|(others, unavailable)| Op::Others(others, unavailable.min(others))),
     ]
 }
