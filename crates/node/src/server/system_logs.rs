@@ -48,8 +48,8 @@ async fn next(mut file: File) -> io::Result<Option<(Bytes, File)>> {
     read.await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// Opens what a path names. It is resolved once, and without links: whoever may write below the root, such as the user of a
-/// service with a directory of its own there, cannot lead it elsewhere in between.
+/// Opens what a path names. It is opened without links: a user who may write below the root, such as that of a service with a
+/// directory of its own there, cannot lead it elsewhere in between.
 fn find(root: &Path, path: &Path) -> io::Result<Found> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let root = fs::canonicalize(root)?;

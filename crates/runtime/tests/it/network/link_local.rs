@@ -160,7 +160,7 @@ fn a_pod_cannot_take_the_frames_of_another_or_its_address_by_link_local_frames()
         let other = Pod::run(&node, "other", &[]).await.unwrap();
         inbox.send_to(b"here", (sender.address, 53)).unwrap();
         assert_eq!(super::received(&outbox), ("here".to_owned(), victim.address.into()));
-        let leftovers = victim.udp_texts(&inbox);
+        let leftovers = unread(&inbox);
         assert!(leftovers.iter().all(|text| text == "for the victim"), "{leftovers:?}");
         while raw.receives(b"for the victim", Duration::ZERO) {}
         is_protected();
@@ -175,12 +175,10 @@ fn a_pod_cannot_take_the_frames_of_another_or_its_address_by_link_local_frames()
     });
 }
 
-impl Pod {
-    /// What has come to a socket and was not read.
-    fn udp_texts(&self, socket: &UdpSocket) -> Vec<String> {
-        socket.set_nonblocking(true).unwrap();
-        let found = texts(socket);
-        socket.set_nonblocking(false).unwrap();
-        found.into_iter().map(|(text, _)| text).collect()
-    }
+/// What has come to a socket and was not read.
+fn unread(socket: &UdpSocket) -> Vec<String> {
+    socket.set_nonblocking(true).unwrap();
+    let found = texts(socket);
+    socket.set_nonblocking(false).unwrap();
+    found.into_iter().map(|(text, _)| text).collect()
 }
