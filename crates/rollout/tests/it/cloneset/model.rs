@@ -293,6 +293,13 @@ impl Model {
                     self.set = merged(&self.set, &patch);
                 } else {
                     self.change(&patch);
+                    // The resources of before are restored.
+                    let requests =
+                        &patch["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"];
+                    let number = |name: &str, unit: &str| {
+                        requests[name].as_str().unwrap().trim_end_matches(unit).parse::<i64>().unwrap()
+                    };
+                    (self.template.cpu, self.template.memory) = (number("cpu", "m"), number("memory", "Mi"));
                 }
             }
             Action::DeleteClaim(_) => {}
@@ -345,6 +352,12 @@ impl Model {
 
     pub(super) fn available(&self) -> usize {
         self.pods.values().filter(|pod| Self::is_available(pod)).count()
+    }
+
+    /// How many pods are to be deleted and unavailable.
+    pub(super) fn unavailable_to_delete(&self) -> usize {
+        let is_marked = |pod: &&Pod| pod.labels().contains_key(keys::SPECIFIED_DELETE);
+        self.pods.values().filter(is_marked).filter(|pod| !Self::is_available(pod)).count()
     }
 
     /// The node of a pod acts on its latest spec.
