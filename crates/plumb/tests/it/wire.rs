@@ -66,7 +66,7 @@ impl Wire {
     }
 
     /// The same from another address of this machine.
-    pub(crate) fn from_source(self, source: IpAddr) -> Self {
+    pub(crate) fn with_source(self, source: IpAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 

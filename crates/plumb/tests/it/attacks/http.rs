@@ -257,7 +257,7 @@ async fn connections_of_one_address_that_send_nothing_do_not_keep_out_other_addr
         for _ in 0..CONNECTIONS / 3 {
             silent.push(soon(target.cluster.wire().tcp()).await.unwrap());
         }
-        let wire = target.cluster.wire().from_source([127, 0, 0, 2].into());
+        let wire = target.cluster.wire().with_source([127, 0, 0, 2].into());
         let connection = soon(wire.connect(Speech::Http2)).await;
         let (status, _) = soon(connection.ask(Method::GET, MAPS, "", "")).await.unwrap();
         assert_eq!(status, 200, "round {round}");

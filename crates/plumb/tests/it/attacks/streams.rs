@@ -1,6 +1,8 @@
 //! Floods of commands and of attached clients in a pod.
 
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use crate::it::cluster::Cluster;
 use crate::it::exec::start_with;
@@ -20,7 +22,7 @@ fn path(subresource: &str) -> String {
 }
 
 /// The status line of a request that upgrades its connection, and the connection.
-async fn open<'a>(cluster: &'a Cluster, path: &'a str) -> (String, impl Sized + use<>) {
+async fn open(cluster: &Cluster, path: &str) -> (String, TlsStream<TcpStream>) {
     let (head, stream) = soon(upgrade(cluster, ("GET", path), WEBSOCKET)).await;
     (head.lines().next().unwrap_or_default().to_owned(), stream)
 }
