@@ -12,10 +12,11 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
-use plumb_apiserver::pki::{ADMIN_USER, MASTERS_GROUP, Pki};
+use plumb_apiserver::pki::Pki;
 use plumb_autoscaler::admission::registration;
 use plumb_controller::metrics::{CountedService, Metrics};
 use plumb_controller::{Backoff, Exponential};
+use plumb_controllers::{GROUPS, user_of};
 use plumb_features::Feature;
 use plumb_resize::rules::Rules;
 use plumb_rollout::webhook;
@@ -70,14 +71,22 @@ static TABLE: &[Component] = &[
         name: "autoscaler",
         about: "the Vertical Pod Autoscaler",
         features: plumb_autoscaler::features::FEATURES,
-        webhook: Some((registration::NAME, registration::FIELD_MANAGER)),
+        webhook: Some(Webhook {
+            name: registration::NAME,
+            manager: registration::FIELD_MANAGER,
+            account: plumb_roles::ADMISSION_CONTROLLER.account,
+        }),
         start: Start::Tasks(autoscaler::start),
     },
     Component {
         name: "rollout",
         about: "CloneSets, and in-place rollout of changed resources in pod templates (feature gate)",
         features: plumb_rollout::features::FEATURES,
-        webhook: Some((webhook::NAME, webhook::FIELD_MANAGER)),
+        webhook: Some(Webhook {
+            name: webhook::NAME,
+            manager: webhook::FIELD_MANAGER,
+            account: plumb_roles::ROLLOUT.account,
+        }),
         start: Start::Tasks(rollout::start),
     },
 ];
@@ -91,10 +100,21 @@ struct Component {
     about: &'static str,
     /// The feature gates that it reads.
     features: &'static [Feature],
-    /// The configuration of the webhook that it serves, and the manager of its fields.
-    webhook: Option<(&'static str, &'static str)>,
+    /// The configuration of the webhook that it serves.
+    webhook: Option<Webhook>,
     /// How it is started.
     start: Start,
+}
+
+/// The webhook configuration of a component.
+#[derive(Clone, Copy, Debug)]
+struct Webhook {
+    /// Its name.
+    name: &'static str,
+    /// The manager of its fields.
+    manager: &'static str,
+    /// The service account of the component, which may delete it.
+    account: &'static str,
 }
 
 /// How a component is started.
@@ -158,29 +178,24 @@ impl Components {
             Start::Tasks(start) => Some(start(context)),
             Start::ByItself => None,
         });
-        let mut absent = JoinSet::new();
-        let administrator = User::new(ADMIN_USER, "", [MASTERS_GROUP]);
-        let client = Client::new(context.count(context.server.inside(administrator)), "default");
-        let this = self.clone();
-        absent.spawn(context.supervisor.finish("absent-webhooks", move || {
-            let (this, client) = (this.clone(), client.clone());
-            async move { this.unregister_absent(&client).await }
-        }));
-        starts.chain([absent]).collect()
+        starts.chain([self.unregister_absent(context)]).collect()
     }
 
-    /// Removes the webhooks that an earlier `plumb up` registered for components that are not to run: the API server would
-    /// call them for each pod, in vain.
-    async fn unregister_absent(&self, client: &Client) {
+    /// Removes the webhooks that an earlier `plumb up` registered for components that do not run now: the API server would
+    /// call them for each pod, and get no answer.
+    fn unregister_absent(&self, context: &Context<'_>) -> JoinSet<()> {
+        let mut running = JoinSet::new();
         let absent = TABLE.iter().filter(|component| !self.contains(component.name));
-        for (name, manager) in absent.filter_map(|component| component.webhook) {
-            let mut backoff =
-                Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
-            while let Err(error) = unregister_from_loopback(client, name, manager).await {
-                tracing::warn!(%error, name, "cannot remove the webhook of a component that does not run, will retry");
-                backoff.wait().await;
-            }
+        for webhook in absent.filter_map(|component| component.webhook) {
+            // The identity of the component that registered it, which may delete this one configuration.
+            let user = User::new(user_of(webhook.account), "", GROUPS);
+            let client = Client::new(context.count(context.server.inside(user)), "default");
+            let unregister = context
+                .supervisor
+                .finish_one_of("absent-webhooks", move || unregister(client.clone(), webhook));
+            running.spawn(unregister);
         }
+        running
     }
 
     fn parse(text: &str) -> Result<Self, UnknownComponent> {
@@ -191,6 +206,16 @@ impl Components {
         }
         let chosen = TABLE.iter().filter(|component| names.contains(&component.name) || names.contains(&ALL));
         Ok(Self(chosen.collect()))
+    }
+}
+
+/// Removes the webhook configuration of a component that does not run, and retries until it has succeeded.
+async fn unregister(client: Client, webhook: Webhook) {
+    let Webhook { name, manager, .. } = webhook;
+    let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
+    while let Err(error) = unregister_from_loopback(&client, name, manager).await {
+        tracing::warn!(%error, name, "cannot remove the webhook of a component that does not run, will retry");
+        backoff.wait().await;
     }
 }
 

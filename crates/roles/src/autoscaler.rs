@@ -1,6 +1,9 @@
 //! The components of the Vertical Pod Autoscaler.
 
-use crate::{CREATE_LEASE, CREATE_WEBHOOK_CONFIGURATION, Component, FOLLOW, READ, Rule, on_lease, rule};
+use crate::{
+    CREATE_LEASE, CREATE_WEBHOOK_CONFIGURATION, Component, FOLLOW, READ, Rule, on_lease,
+    remove_webhook_configuration, rule,
+};
 
 /// The workloads that a VPA may target.
 const APPS: &[&str] = &["daemonsets", "deployments", "replicasets", "statefulsets"];
@@ -92,7 +95,7 @@ pub const ADMISSION_CONTROLLER: Component = Component {
         rule(&["*"], &["*/scale"], &["get"]),
         rule(VPA, &["verticalpodautoscalers"], FOLLOW),
     ],
-    registration: &[CREATE_WEBHOOK_CONFIGURATION],
+    registration: &[CREATE_WEBHOOK_CONFIGURATION, remove_webhook_configuration(&["vpa-webhook-config"])],
     local: &[
         rule(&[""], &["secrets"], &["create"]),
         Rule {

@@ -45,7 +45,7 @@ pub struct Component {
     pub cluster: &'static [Rule],
     /// What it may do in its own namespace.
     pub local: &'static [Rule],
-    /// What it may do besides to register its webhook, in `plumb up`. An installation has the webhook configuration among its
+    /// What it may do besides to register its webhook, and to remove it, in `plumb up`. An installation has the webhook configuration among its
     /// objects: a rule cannot restrict creations by name, and who may create any webhook configuration sees and changes every
     /// object of the cluster.
     pub registration: &'static [Rule],
@@ -74,6 +74,16 @@ const fn on_lease(names: &'static [&'static str], verbs: &'static [&'static str]
 /// Creates a webhook configuration.
 const CREATE_WEBHOOK_CONFIGURATION: Rule =
     rule(&["admissionregistration.k8s.io"], &["mutatingwebhookconfigurations"], &["create"]);
+
+/// Removes its webhook configuration when the component does not run any more.
+const fn remove_webhook_configuration(names: &'static [&'static str]) -> Rule {
+    Rule {
+        groups: &["admissionregistration.k8s.io"],
+        resources: &["mutatingwebhookconfigurations"],
+        names,
+        verbs: &["delete", "get"],
+    }
+}
 
 const READ: &[&str] = &["get", "list", "watch"];
 const FOLLOW: &[&str] = &["list", "watch"];

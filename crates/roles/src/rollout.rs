@@ -1,7 +1,10 @@
 //! The controllers of in-place rollouts: CloneSets, and the resizes of Deployments, StatefulSets and DaemonSets, also those of
 //! OpenKruise.
 
-use crate::{CREATE_LEASE, CREATE_WEBHOOK_CONFIGURATION, Component, FOLLOW, Rule, on_lease, rule};
+use crate::{
+    CREATE_LEASE, CREATE_WEBHOOK_CONFIGURATION, Component, FOLLOW, Rule, on_lease,
+    remove_webhook_configuration, rule,
+};
 
 /// The rollout controllers. They resize pods and evict them as the updater does; for CloneSets they also create and delete
 /// pods, claims and revisions.
@@ -40,7 +43,7 @@ pub const ROLLOUT: Component = Component {
         rule(&["plumb.dev"], &["rolloutpolicies"], FOLLOW),
         rule(&["plumb.dev"], &["rolloutpolicies/status"], &["patch"]),
     ],
-    registration: &[CREATE_WEBHOOK_CONFIGURATION],
+    registration: &[CREATE_WEBHOOK_CONFIGURATION, remove_webhook_configuration(&["plumb-rollout-webhook"])],
     // The certificate authority of the webhook.
     local: &[
         rule(&[""], &["secrets"], &["create"]),
