@@ -31,11 +31,11 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// The maximum number of values that a path yields; a printer column shows the first.
-const MOST: usize = 1_000;
+/// The maximum number of values that a path yields; a printer column displays the first.
+const MAX_VALUES: usize = 1_000;
 
 impl JsonPath {
-    /// Parses a path; none if it is invalid.
+    /// Parses a path; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text.strip_prefix('$').unwrap_or(text);
@@ -53,8 +53,8 @@ impl JsonPath {
                 }
                 rest = tail;
             } else if let Some(tail) = rest.strip_prefix('[') {
-                let end = closing(tail)?;
-                steps.push(bracket(tail[..end].trim())?);
+                let end = closing_bracket(tail)?;
+                steps.push(parse_bracket(tail[..end].trim())?);
                 rest = &tail[end + 1..];
             } else {
                 return None;
@@ -65,18 +65,18 @@ impl JsonPath {
 
     /// The first value at the path.
     pub fn first<'a>(&self, object: &'a Value) -> Option<&'a Value> {
-        let mut here = vec![object];
+        let mut values = vec![object];
         for step in &self.0 {
             let mut next = Vec::new();
-            for value in here {
+            for value in values {
                 follow(step, value, &mut next);
-                if next.len() > MOST {
+                if next.len() > MAX_VALUES {
                     break;
                 }
             }
-            here = next;
+            values = next;
         }
-        here.first().copied()
+        values.first().copied()
     }
 }
 
@@ -95,7 +95,7 @@ fn name(text: &str) -> (String, &str) {
 }
 
 /// The position of the closing bracket, past quoted strings and nested brackets.
-fn closing(text: &str) -> Option<usize> {
+fn closing_bracket(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut quote = None;
     for (at, letter) in text.char_indices() {
@@ -116,7 +116,8 @@ fn unquoted(text: &str) -> Option<&str> {
     text.strip_prefix(quote)?.strip_suffix(quote)
 }
 
-fn bracket(text: &str) -> Option<Step> {
+/// Parses the step between two brackets.
+fn parse_bracket(text: &str) -> Option<Step> {
     if text == "*" {
         return Some(Step::Every);
     }
@@ -149,17 +150,18 @@ fn bracket(text: &str) -> Option<Step> {
     Some(Step::Where { path, operator, value })
 }
 
+/// Adds the values that a step of a path leads to.
 fn follow<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) {
     match step {
         Step::Field(name) => found.extend(value.get(name)),
         Step::Index(index) => {
             let Some(list) = value.as_array() else { return };
-            let place = if *index < 0 {
+            let position = if *index < 0 {
                 list.len().checked_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX))
             } else {
                 usize::try_from(*index).ok()
             };
-            found.extend(place.and_then(|place| list.get(place)));
+            found.extend(position.and_then(|position| list.get(position)));
         }
         Step::Every => match value {
             Value::Array(list) => found.extend(list),
@@ -169,25 +171,25 @@ fn follow<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) {
         Step::Where { path, operator, value: wanted } => {
             let Some(list) = value.as_array() else { return };
             for element in list {
-                let mut here = Some(element);
-                for part in path {
-                    here = here.and_then(|value| value.get(part));
+                let mut field = Some(element);
+                for name in path {
+                    field = field.and_then(|value| value.get(name));
                 }
-                if here.is_some_and(|here| holds(*operator, here, wanted)) {
+                if field.is_some_and(|field| matches(*operator, field, wanted)) {
                     found.push(element);
                 }
             }
         }
         Step::Anywhere(name) => {
-            let mut waiting = vec![value];
-            while let Some(value) = waiting.pop() {
+            let mut pending = vec![value];
+            while let Some(value) = pending.pop() {
                 found.extend(value.get(name));
-                if found.len() > MOST {
+                if found.len() > MAX_VALUES {
                     return;
                 }
                 match value {
-                    Value::Array(list) => waiting.extend(list),
-                    Value::Object(map) => waiting.extend(map.values()),
+                    Value::Array(list) => pending.extend(list),
+                    Value::Object(map) => pending.extend(map.values()),
                     _ => {}
                 }
             }
@@ -195,7 +197,7 @@ fn follow<'a>(step: &Step, value: &'a Value, found: &mut Vec<&'a Value>) {
     }
 }
 
-fn holds(operator: Operator, found: &Value, wanted: &Value) -> bool {
+fn matches(operator: Operator, found: &Value, wanted: &Value) -> bool {
     let order = match (found, wanted) {
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         _ => match (found.as_f64(), wanted.as_f64()) {
@@ -221,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_values() {
+    fn a_path_yields_its_first_value() {
         let object = json!({
             "spec": {"a": 1, "x.y": "dotted", "list": [{"n": "a", "v": 1}, {"n": "b", "v": 2}]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other"}]},

@@ -26,7 +26,7 @@ const SPEC: Path<'_> = Path::root("spec");
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// The maximum number of selectable fields.
-const MOST_SELECTABLE: usize = 8;
+const MAX_SELECTABLE_FIELDS: usize = 8;
 
 /// Adds the storage version to `status.storedVersions`.
 pub fn note_stored_version(definition: &mut Value) {
@@ -43,31 +43,31 @@ pub fn note_stored_version(definition: &mut Value) {
     }
 }
 
-/// Warnings about a definition: formats that are unrecognized.
+/// Warns about the unrecognized formats that an update adds, or that a new definition has.
 pub fn warnings(definition: &Value, old: Option<&Value>) -> Vec<String> {
-    let known: Vec<String> = old.map(unrecognized).unwrap_or_default();
-    let mut found = unrecognized(definition);
-    found.retain(|form| !known.contains(form));
-    found.into_iter().map(|form| format!("unrecognized format {form:?}")).collect()
+    let old_formats: Vec<String> = old.map(unrecognized_formats).unwrap_or_default();
+    let mut formats = unrecognized_formats(definition);
+    formats.retain(|format| !old_formats.contains(format));
+    formats.into_iter().map(|format| format!("unrecognized format {format:?}")).collect()
 }
 
-fn unrecognized(definition: &Value) -> Vec<String> {
+fn unrecognized_formats(definition: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    let mut waiting: Vec<Schema> = Vec::new();
+    let mut pending: Vec<Schema> = Vec::new();
     let all: Vec<Schema> = versions(definition)
         .iter()
-        .map(|version| Schema::of_json(&version["schema"]["openAPIV3Schema"]))
+        .map(|version| Schema::from_json(&version["schema"]["openAPIV3Schema"]))
         .collect();
     let shared = all.windows(2).all(|pair| pair[0] == pair[1]);
-    waiting.extend(all.into_iter().take(if shared { 1 } else { usize::MAX }));
-    while let Some(schema) = waiting.pop() {
+    pending.extend(all.into_iter().take(if shared { 1 } else { usize::MAX }));
+    while let Some(schema) = pending.pop() {
         if crate::format::is_unrecognized(&schema.ty, &schema.format) {
             found.push(schema.format.clone());
         }
-        waiting.extend(schema.properties.into_values());
-        waiting.extend(schema.items.map(|items| *items));
+        pending.extend(schema.properties.into_values());
+        pending.extend(schema.items.map(|items| *items));
         if let Some(crate::schema::Additional::Schema(other)) = schema.additional {
-            waiting.push(*other);
+            pending.push(*other);
         }
     }
     found
@@ -76,36 +76,36 @@ fn unrecognized(definition: &Value) -> Vec<String> {
 /// Validates a new definition, except for its metadata.
 pub fn create(definition: &Value) -> Errors {
     let mut errors = Errors::new();
-    named_after_itself(definition, &mut errors);
-    spec(definition, None, &mut errors);
-    stored(definition, &mut errors);
-    approval(definition, None, &mut errors);
-    preserving(definition, None, &mut errors);
+    check_name(definition, &mut errors);
+    check_spec(definition, None, &mut errors);
+    check_stored_versions(definition, &mut errors);
+    check_approval(definition, None, &mut errors);
+    check_preserve_unknown_fields(definition, None, &mut errors);
     errors
 }
 
 /// Validates an updated definition.
 pub fn update(old: &Value, new: &Value) -> Errors {
     let mut errors = Errors::new();
-    spec(new, Some(old), &mut errors);
+    check_spec(new, Some(old), &mut errors);
     if holds(old, "Established") {
         for (pointer, path) in [("/spec/scope", "scope"), ("/spec/names/kind", "names.kind")] {
-            immutable(old, new, pointer, &SPEC.child(path), &mut errors);
+            check_immutable(old, new, pointer, &SPEC.child(path), &mut errors);
         }
     }
-    immutable(old, new, "/spec/group", &SPEC.child("group"), &mut errors);
-    immutable(old, new, "/spec/names/plural", &SPEC.child("names.plural"), &mut errors);
+    check_immutable(old, new, "/spec/group", &SPEC.child("group"), &mut errors);
+    check_immutable(old, new, "/spec/names/plural", &SPEC.child("names.plural"), &mut errors);
     status(new, &mut errors);
-    stored(new, &mut errors);
-    approval(new, Some(old), &mut errors);
-    preserving(new, Some(old), &mut errors);
+    check_stored_versions(new, &mut errors);
+    check_approval(new, Some(old), &mut errors);
+    check_preserve_unknown_fields(new, Some(old), &mut errors);
     errors
 }
 
 /// Validates the status of a definition.
 pub fn status(definition: &Value, errors: &mut Errors) {
     let root = Path::root("status");
-    names(&definition["status"]["acceptedNames"], &root.child("acceptedNames"), errors);
+    check_names(&definition["status"]["acceptedNames"], &root.child("acceptedNames"), errors);
 }
 
 fn text(value: &Value) -> &str {
@@ -117,14 +117,15 @@ pub fn versions(definition: &Value) -> &[Value] {
     definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn immutable(old: &Value, new: &Value, pointer: &str, path: &Path<'_>, errors: &mut Errors) {
-    let (was, is) = (old.pointer(pointer), new.pointer(pointer));
-    if was != is {
-        errors.push(FieldError::invalid(path, text(is.unwrap_or(&Value::Null)), "field is immutable"));
+fn check_immutable(old: &Value, new: &Value, pointer: &str, path: &Path<'_>, errors: &mut Errors) {
+    let new_value = new.pointer(pointer);
+    if old.pointer(pointer) != new_value {
+        errors.push(FieldError::invalid(path, text(new_value.unwrap_or(&Value::Null)), "field is immutable"));
     }
 }
 
-fn named_after_itself(definition: &Value, errors: &mut Errors) {
+/// Validates that the name of a definition is made of its plural and its group.
+fn check_name(definition: &Value, errors: &mut Errors) {
     let spec = &definition["spec"];
     let name = text(&definition["metadata"]["name"]);
     if name != format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"])) {
@@ -134,16 +135,16 @@ fn named_after_itself(definition: &Value, errors: &mut Errors) {
 }
 
 /// Whether a field is equal in all versions, so that it is a field of the spec in upstream's internal type.
-fn is_shared(versions: &[Value], part: &str) -> bool {
-    versions.windows(2).all(|pair| pair[0].get(part) == pair[1].get(part))
+fn is_shared(versions: &[Value], field: &str) -> bool {
+    versions.windows(2).all(|pair| pair[0].get(field) == pair[1].get(field))
 }
 
 /// The value of a field that is equal in all versions.
-fn shared<'a>(versions: &'a [Value], part: &str) -> Option<&'a Value> {
-    versions.first().filter(|_| is_shared(versions, part))?.get(part)
+fn shared<'a>(versions: &'a [Value], field: &str) -> Option<&'a Value> {
+    versions.first().filter(|_| is_shared(versions, field))?.get(field)
 }
 
-fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn check_spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &definition["spec"];
     let versions = versions(definition);
     let group = text(&spec["group"]);
@@ -173,8 +174,8 @@ fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
         let path = list.index(i);
         errors.push(FieldError::required(path.child("schema.openAPIV3Schema"), ""));
     }
-    each_version(definition, old, errors);
-    version_list(versions, errors);
+    check_each_version(definition, old, errors);
+    check_version_list(versions, errors);
     let first = versions.first().map_or("", |version| text(&version["name"]));
     let wrong = dns_1035_label(first);
     if !versions.is_empty() && !first.is_empty() && !wrong.is_empty() {
@@ -185,8 +186,8 @@ fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
             errors.push(FieldError::required(SPEC.child("names").child(field), ""));
         }
     }
-    names(&spec["names"], &SPEC.child("names"), errors);
-    shared_parts(definition, old, errors);
+    check_names(&spec["names"], &SPEC.child("names"), errors);
+    check_shared_fields(definition, old, errors);
     if !matches!(text(&spec["conversion"]["strategy"]), "" | "None") && spec["preserveUnknownFields"] == true
     {
         let rule = "must be None if spec.preserveUnknownFields is true";
@@ -197,10 +198,10 @@ fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
 }
 
 /// Validates the fields of versions that are not equal in all of them.
-fn each_version(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn check_each_version(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let list = SPEC.child("versions");
     let versions = versions(definition);
-    let own = |part: &str| !is_shared(versions, part);
+    let differs = |field: &str| !is_shared(versions, field);
     for (i, version) in versions.iter().enumerate() {
         let path = list.index(i);
         let name = text(&version["name"]);
@@ -208,26 +209,30 @@ fn each_version(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
         if !wrong.is_empty() {
             errors.push(FieldError::invalid(path.child("name"), name, wrong.join(",")));
         }
-        deprecation(version, &path, errors);
-        if own("schema") {
+        check_deprecation_warning(version, &path, errors);
+        if differs("schema") {
             let unchanged = unchanged(definition, old, name);
             let has_status = version["subresources"].get("status").is_some_and(|status| !status.is_null());
             schema::check(&version["schema"], has_status, unchanged, &path.child("schema"), errors);
         }
-        if own("subresources") {
-            subresources(&version["subresources"], &path.child("subresources"), errors);
+        if differs("subresources") {
+            check_scale(&version["subresources"], &path.child("subresources"), errors);
         }
-        if own("additionalPrinterColumns") {
-            columns(&version["additionalPrinterColumns"], &path.child("additionalPrinterColumns"), errors);
+        if differs("additionalPrinterColumns") {
+            check_printer_columns(
+                &version["additionalPrinterColumns"],
+                &path.child("additionalPrinterColumns"),
+                errors,
+            );
         }
-        if own("selectableFields") {
-            selectable(version, &path.child("selectableFields"), errors);
+        if differs("selectableFields") {
+            check_selectable_fields(version, &path.child("selectableFields"), errors);
         }
     }
 }
 
 /// Validates the fields that are equal in all versions.
-fn shared_parts(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn check_shared_fields(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let versions = versions(definition);
     if let Some(schema) = shared(versions, "schema") {
         let has_status =
@@ -237,27 +242,28 @@ fn shared_parts(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
         let any = versions.iter().any(has_status);
         schema::check(schema, any, unchanged, &SPEC.child("validation"), errors);
     }
-    if let Some(parts) = shared(versions, "subresources") {
-        subresources(parts, &SPEC.child("subresources"), errors);
+    if let Some(subresources) = shared(versions, "subresources") {
+        check_scale(subresources, &SPEC.child("subresources"), errors);
     }
     if let Some(list) = shared(versions, "additionalPrinterColumns") {
-        columns(list, &SPEC.child("additionalPrinterColumns"), errors);
+        check_printer_columns(list, &SPEC.child("additionalPrinterColumns"), errors);
     }
     if let (Some(_), Some(first)) = (shared(versions, "selectableFields"), versions.first()) {
-        selectable(first, &SPEC.child("selectableFields"), errors);
+        check_selectable_fields(first, &SPEC.child("selectableFields"), errors);
     }
 }
 
 /// Whether an update does not change the schema of a version.
 fn unchanged(definition: &Value, old: Option<&Value>, name: &str) -> bool {
-    let of = |definition: &Value| {
-        let found = versions(definition).iter().find(|version| version["name"] == name);
-        found.map(|version| version["schema"].clone())
+    let schema = |definition: &Value| {
+        let version = versions(definition).iter().find(|version| version["name"] == name);
+        version.map(|version| version["schema"].clone())
     };
-    old.is_some_and(|old| of(old).is_some() && of(old) == of(definition))
+    old.is_some_and(|old| schema(old).is_some() && schema(old) == schema(definition))
 }
 
-fn version_list(versions: &[Value], errors: &mut Errors) {
+/// Validates that version names are unique and that one version is the storage version.
+fn check_version_list(versions: &[Value], errors: &mut Errors) {
     let path = SPEC.child("versions");
     let mut names: Vec<&str> = versions.iter().map(|version| text(&version["name"])).collect();
     names.sort_unstable();
@@ -276,13 +282,13 @@ fn version_list(versions: &[Value], errors: &mut Errors) {
     }
 }
 
-/// The versions as error messages show upstream's internal type.
+/// The JSON of the versions in upstream's internal type, which error messages display.
 fn internal_versions(versions: &[Value]) -> BadValue {
-    let own = |part: &str| !is_shared(versions, part);
+    let differs = |field: &str| !is_shared(versions, field);
     let all: Vec<String> = versions
         .iter()
         .map(|version| {
-            let part = |name: &str| match version.get(name).filter(|_| own(name)) {
+            let field = |name: &str| match version.get(name).filter(|_| differs(name)) {
                 Some(value) => value.to_string(),
                 None => "null".to_owned(),
             };
@@ -293,17 +299,17 @@ fn internal_versions(versions: &[Value]) -> BadValue {
                 version["storage"] == true,
                 version["deprecated"] == true,
                 version["deprecationWarning"],
-                part("schema"),
-                part("subresources"),
-                part("additionalPrinterColumns"),
-                part("selectableFields"),
+                field("schema"),
+                field("subresources"),
+                field("additionalPrinterColumns"),
+                field("selectableFields"),
             )
         })
         .collect();
     BadValue::Bare(if versions.is_empty() { "null".to_owned() } else { format!("[{}]", all.join(",")) })
 }
 
-fn deprecation(version: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_deprecation_warning(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(warning) = version["deprecationWarning"].as_str() else { return };
     let path = path.child("deprecationWarning");
     let mut add = |rule: String| errors.push(FieldError::invalid(path, warning, rule));
@@ -323,7 +329,7 @@ fn deprecation(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn names(names: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_names(names: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in ["plural", "singular"] {
         let name = text(&names[field]);
         let wrong = dns_1035_label(name);
@@ -357,7 +363,8 @@ fn names(names: &Value, path: &Path<'_>, errors: &mut Errors) {
     each("categories", errors);
 }
 
-fn simple_path(value: &str, path: &str, errors: &mut Errors) -> bool {
+/// Validates that a JSON path begins with a dot.
+fn check_json_path(value: &str, path: &str, errors: &mut Errors) -> bool {
     if value.starts_with('.') {
         return true;
     }
@@ -365,33 +372,34 @@ fn simple_path(value: &str, path: &str, errors: &mut Errors) -> bool {
     false
 }
 
-fn subresources(parts: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let scale = &parts["scale"];
+/// Validates the paths of the scale subresource.
+fn check_scale(subresources: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let scale = &subresources["scale"];
     if !scale.is_object() {
         return;
     }
     for (field, root) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
-        let place = path.child("scale").child(field).to_string();
+        let path = path.child("scale").child(field).to_string();
         match text(&scale[field]) {
-            "" => errors.push(FieldError::required(place, "")),
-            own => {
-                if simple_path(own, &place, errors) && !own.starts_with(root) {
+            "" => errors.push(FieldError::required(path, "")),
+            value => {
+                if check_json_path(value, &path, errors) && !value.starts_with(root) {
                     let rule = format!("should be a json path under {}", root.trim_end_matches('.'));
-                    errors.push(FieldError::invalid(place, own, rule));
+                    errors.push(FieldError::invalid(path, value, rule));
                 }
             }
         }
     }
-    let own = text(&scale["labelSelectorPath"]);
-    let place = path.child("scale.labelSelectorPath").to_string();
-    let below = own.starts_with(".spec.") || own.starts_with(".status.");
-    if !own.is_empty() && simple_path(own, &place, errors) && !below {
+    let selector_path = text(&scale["labelSelectorPath"]);
+    let path = path.child("scale.labelSelectorPath").to_string();
+    let in_spec_or_status = selector_path.starts_with(".spec.") || selector_path.starts_with(".status.");
+    if !selector_path.is_empty() && check_json_path(selector_path, &path, errors) && !in_spec_or_status {
         let rule = "should be a json path under either .spec or .status";
-        errors.push(FieldError::invalid(place, own, rule));
+        errors.push(FieldError::invalid(path, selector_path, rule));
     }
 }
 
-fn columns(list: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_printer_columns(list: &Value, path: &Path<'_>, errors: &mut Errors) {
     const TYPES: &str = "must be one of boolean,date,integer,number,string";
     const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
     for (i, column) in list.as_array().into_iter().flatten().enumerate() {
@@ -409,69 +417,70 @@ fn columns(list: &Value, path: &Path<'_>, errors: &mut Errors) {
             let rule = format!("must be one of {}", FORMATS.join(","));
             errors.push(FieldError::invalid(path.child("format"), format, rule));
         }
-        let place = path.child("JSONPath").to_string();
+        // The field has this name in upstream's internal type.
+        let path = path.child("JSONPath").to_string();
         match text(&column["jsonPath"]) {
-            "" => errors.push(FieldError::required(place, "")),
-            own => {
-                simple_path(own, &place, errors);
+            "" => errors.push(FieldError::required(path, "")),
+            value => {
+                check_json_path(value, &path, errors);
             }
         }
     }
 }
 
-fn selectable(version: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn check_selectable_fields(version: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(fields) = version["selectableFields"].as_array() else { return };
-    let schema = Schema::of_json(&version["schema"]["openAPIV3Schema"]);
-    let mut seen: Vec<String> = Vec::new();
+    let schema = Schema::from_json(&version["schema"]["openAPIV3Schema"]);
+    let mut names: Vec<String> = Vec::new();
     for (i, field) in fields.iter().enumerate() {
-        let place = path.index(i).child("jsonPath").to_string();
-        let own = text(&field["jsonPath"]);
-        if own.is_empty() {
-            errors.push(FieldError::required(place, ""));
+        let path = path.index(i).child("jsonPath").to_string();
+        let json_path = text(&field["jsonPath"]);
+        if json_path.is_empty() {
+            errors.push(FieldError::required(path, ""));
             continue;
         }
-        let (name, first, found) = match field_path(own, &schema, false) {
-            Ok(found) => found,
-            Err(why) => {
-                errors.push(FieldError::invalid(place, own, format!("is an invalid path: {why}")));
+        let resolved = match field_path(json_path, &schema, false) {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                errors.push(FieldError::invalid(path, json_path, format!("is an invalid path: {error}")));
                 continue;
             }
         };
-        if first == "metadata" {
-            errors.push(FieldError::invalid(&place, own, "must not point to fields in metadata"));
+        if resolved.first_name == "metadata" {
+            errors.push(FieldError::invalid(&path, json_path, "must not point to fields in metadata"));
         }
-        if !matches!(found.ty.as_str(), "string" | "boolean" | "integer") {
+        if !matches!(resolved.schema.ty.as_str(), "string" | "boolean" | "integer") {
             let rule = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-            errors.push(FieldError::invalid(&place, own, rule));
+            errors.push(FieldError::invalid(&path, json_path, rule));
         }
-        if seen.contains(&name) {
-            errors.push(FieldError::duplicate(place, own));
+        if names.contains(&resolved.path) {
+            errors.push(FieldError::duplicate(path, json_path));
         } else {
-            seen.push(name);
+            names.push(resolved.path);
         }
     }
-    if seen.len() > MOST_SELECTABLE {
-        errors.push(FieldError::too_many(path, seen.len(), MOST_SELECTABLE));
+    if names.len() > MAX_SELECTABLE_FIELDS {
+        errors.push(FieldError::too_many(path, names.len(), MAX_SELECTABLE_FIELDS));
     }
 }
 
-fn stored(definition: &Value, errors: &mut Errors) {
+fn check_stored_versions(definition: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let path = path.child("storedVersions");
     let list = definition["status"]["storedVersions"].as_array().map_or(&[][..], Vec::as_slice);
-    let shown = || {
+    let bad_value = || {
         let names: Vec<String> = list.iter().map(Value::to_string).collect();
         BadValue::Bare(if list.is_empty() { "null".to_owned() } else { format!("[{}]", names.join(",")) })
     };
     if list.is_empty() {
-        errors.push(FieldError::invalid(path, shown(), "must have at least one stored version"));
+        errors.push(FieldError::invalid(path, bad_value(), "must have at least one stored version"));
         return;
     }
     let versions = versions(definition);
     for version in versions.iter().filter(|version| version["storage"] == true) {
         if !list.contains(&version["name"]) {
             let rule = format!("must have the storage version {}", text(&version["name"]));
-            errors.push(FieldError::invalid(path, shown(), rule));
+            errors.push(FieldError::invalid(path, bad_value(), rule));
         }
     }
     for (i, name) in list.iter().enumerate() {
@@ -493,7 +502,8 @@ enum Approval {
     Invalid,
 }
 
-fn approval_of(definition: &Value) -> Approval {
+/// The API approval in the annotation of a definition.
+fn approval(definition: &Value) -> Approval {
     let given = text(&definition["metadata"]["annotations"][APPROVED]);
     let url = given.split_once("://").is_some_and(|(scheme, rest)| {
         !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') && !given.contains(' ')
@@ -505,12 +515,13 @@ fn approval_of(definition: &Value) -> Approval {
     }
 }
 
-fn approval(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn check_approval(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let group = text(&definition["spec"]["group"]);
-    let guarded =
-        ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
-    let state = approval_of(definition);
-    if !guarded || old.is_some_and(|old| approval_of(old) == state) {
+    let is_protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|suffix| group == *suffix || group.ends_with(&format!(".{suffix}")));
+    let state = approval(definition);
+    if !is_protected || old.is_some_and(|old| approval(old) == state) {
         return;
     }
     let path = format!("metadata.annotations[{APPROVED}]");
@@ -532,9 +543,9 @@ fn approval(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-fn preserving(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
-    let keeps = |definition: &Value| definition["spec"]["preserveUnknownFields"] == true;
-    if keeps(definition) && !old.is_some_and(keeps) {
+fn check_preserve_unknown_fields(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let preserves = |definition: &Value| definition["spec"]["preserveUnknownFields"] == true;
+    if preserves(definition) && !old.is_some_and(preserves) {
         let rule = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid(SPEC.child("preserveUnknownFields"), true, rule));
     }

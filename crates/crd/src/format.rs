@@ -10,7 +10,7 @@ use jiff::civil::Date;
 use plumb_go::regexp::Regexp;
 use plumb_validation::names::{dns_label, dns_subdomain};
 
-/// The known formats. Dashes in a name do not count.
+/// The known formats, without dashes: `date-time` and `datetime` are the same format.
 const NAMES: [&str; 25] = [
     "bsonobjectid",
     "uri",
@@ -39,20 +39,20 @@ const NAMES: [&str; 25] = [
     "k8sshortname",
 ];
 
-/// The format if it is validated for values of some types.
+/// Returns the format if values of these types are validated against it.
 pub(crate) fn supported<'a>(types: &[&str], form: &'a str) -> Option<&'a str> {
     if form.is_empty() {
         return None;
     }
     match types {
-        [] | ["string"] => is_known_text(form).then_some(form),
+        [] | ["string"] => is_string_format(form).then_some(form),
         ["integer"] => matches!(form, "int32" | "int64").then_some(form),
         ["number"] => matches!(form, "float" | "double").then_some(form),
         _ => None,
     }
 }
 
-fn is_known_text(form: &str) -> bool {
+fn is_string_format(form: &str) -> bool {
     let plain = form.replace('-', "");
     NAMES.contains(&plain.as_str()) || plain == "k8slongname"
 }
@@ -64,8 +64,8 @@ pub fn is_unrecognized(ty: &str, form: &str) -> bool {
 }
 
 fn pattern(text: &str) -> Regexp {
-    #[expect(clippy::expect_used, reason = "written here, and the tests use each")]
-    Regexp::new(text).expect("the pattern is sound")
+    #[expect(clippy::expect_used, reason = "the patterns are constants")]
+    Regexp::new(text).expect("a pattern written here is valid")
 }
 
 static UUID: LazyLock<[Regexp; 4]> = LazyLock::new(|| {
@@ -97,7 +97,7 @@ static CARD: LazyLock<Regexp> = LazyLock::new(|| {
 });
 
 /// Whether a string has a format.
-pub(crate) fn holds(form: &str, text: &str) -> bool {
+pub(crate) fn matches(form: &str, text: &str) -> bool {
     match form.replace('-', "").as_str() {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
         "uri" => is_uri(text),
@@ -141,14 +141,14 @@ fn is_uri(text: &str) -> bool {
 
 fn is_cidr(text: &str) -> bool {
     let Some((ip, bits)) = text.split_once('/') else { return false };
-    let most = match ip.parse::<IpAddr>() {
+    let max_bits = match ip.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => 32,
         Ok(IpAddr::V6(_)) => 128,
         Err(_) => return false,
     };
     !bits.is_empty()
         && bits.bytes().all(|b| b.is_ascii_digit())
-        && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+        && bits.parse::<u8>().is_ok_and(|bits| bits <= max_bits)
 }
 
 fn is_mac(text: &str) -> bool {
@@ -197,10 +197,10 @@ fn is_datetime(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::holds;
+    use super::matches;
 
     #[test]
-    fn a_duration_is_gos_or_a_number_with_a_longer_unit() {
+    fn a_duration_is_a_go_duration_or_a_number_with_a_longer_unit() {
         for (text, expected) in [
             ("1h30m", true),
             ("-1.5h", true),
@@ -213,7 +213,7 @@ mod tests {
             ("", false),
             ("soon", false),
         ] {
-            assert_eq!(holds("duration", text), expected, "{text}");
+            assert_eq!(matches("duration", text), expected, "{text}");
         }
     }
 }

@@ -37,7 +37,7 @@ impl Condition {
         let Some(list) = definition["status"]["conditions"].as_array_mut() else { return };
         let found = list.iter_mut().find(|condition| condition["type"] == self.ty);
         let since = match &found {
-            Some(own) if own["status"] == status => own["lastTransitionTime"].clone(),
+            Some(existing) if existing["status"] == status => existing["lastTransitionTime"].clone(),
             _ => json!(now),
         };
         let condition = json!({
@@ -45,7 +45,7 @@ impl Condition {
             "message": self.message,
         });
         match found {
-            Some(own) => *own = condition,
+            Some(existing) => *existing = condition,
             None => list.push(condition),
         }
     }
@@ -61,17 +61,19 @@ pub fn holds(definition: &Value, ty: &str) -> bool {
 /// are accepted. `others` are the other definitions.
 pub fn settle<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value>, now: &str) {
     let group = definition["spec"]["group"].clone();
-    let (mut resources, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    // Plural, singular and short names share one namespace; kinds and list kinds another.
+    let mut resources = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     for other in others.filter(|other| other["spec"]["group"] == group) {
         let names = &other["status"]["acceptedNames"];
         let short = names["shortNames"].as_array().into_iter().flatten();
-        let own = [&names["plural"], &names["singular"]].into_iter().chain(short);
-        resources.extend(own.filter_map(Value::as_str).map(str::to_owned));
+        let taken = [&names["plural"], &names["singular"]].into_iter().chain(short);
+        resources.extend(taken.filter_map(Value::as_str).map(str::to_owned));
         kinds.extend(
             [&names["kind"], &names["listKind"]].into_iter().filter_map(Value::as_str).map(str::to_owned),
         );
     }
-    let asked = definition["spec"]["names"].clone();
+    let requested = definition["spec"]["names"].clone();
     let mut accepted = match &definition["status"]["acceptedNames"] {
         names @ Value::Object(_) => names.clone(),
         _ => json!({}),
@@ -84,38 +86,39 @@ pub fn settle<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value
         ("kind", &kinds, "KindConflict"),
         ("listKind", &kinds, "ListKindConflict"),
     ] {
-        let wanted: Vec<&str> = match &asked[field] {
+        let wanted: Vec<&str> = match &requested[field] {
             Value::String(name) => vec![name],
             Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
-        let own = |name: &str| match &accepted[field] {
-            Value::String(own) => own == name,
-            Value::Array(list) => list.iter().any(|own| own == name),
+        let is_accepted = |name: &str| match &accepted[field] {
+            Value::String(accepted) => accepted == name,
+            Value::Array(list) => list.iter().any(|accepted| accepted == name),
             _ => false,
         };
-        let clashes: Vec<String> = wanted
+        let conflicts: Vec<String> = wanted
             .iter()
-            .filter(|name| !own(name) && taken.contains(**name))
+            .filter(|name| !is_accepted(name) && taken.contains(**name))
             .map(|name| format!("{name:?} is already in use"))
             .collect();
-        match clashes.as_slice() {
-            [] => put(&mut accepted, field, &asked[field]),
+        match conflicts.as_slice() {
+            [] => set_name(&mut accepted, field, &requested[field]),
             [one] => conflict = Some((reason, one.clone())),
             several => conflict = Some((reason, format!("[{}]", several.join(", ")))),
         }
     }
-    put(&mut accepted, "categories", &asked["categories"]);
+    set_name(&mut accepted, "categories", &requested["categories"]);
     definition["status"]["acceptedNames"] = accepted;
-    let (holds_now, reason, message) = match conflict {
+    let (names_accepted, reason, message) = match conflict {
         None => (true, "NoConflicts", "no conflicts found".to_owned()),
         Some((reason, message)) => (false, reason, message),
     };
-    Condition { ty: "NamesAccepted", holds: holds_now, reason, message }.set(definition, now);
+    Condition { ty: "NamesAccepted", holds: names_accepted, reason, message }.set(definition, now);
+    // A definition stays established even if another definition takes one of its names.
     if holds(definition, "Established") {
         return;
     }
-    let established = if holds_now {
+    let established = if names_accepted {
         Condition {
             ty: "Established",
             holds: true,
@@ -133,7 +136,7 @@ pub fn settle<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value
     established.set(definition, now);
 }
 
-fn put(names: &mut Value, field: &str, value: &Value) {
+fn set_name(names: &mut Value, field: &str, value: &Value) {
     let Some(names) = names.as_object_mut() else { return };
     if value.is_null() {
         names.remove(field);

@@ -15,15 +15,15 @@ pub use types::{Patterns, types};
 use plumb_validation::field::BadValue;
 use serde_json::Value;
 
-/// A value as error messages show it.
-pub(crate) fn shown(value: &Value) -> BadValue {
+/// A value as error messages display it.
+pub(crate) fn bad_value(value: &Value) -> BadValue {
     match value {
         Value::String(text) => BadValue::from(text),
         other => BadValue::Bare(other.to_string()),
     }
 }
 
-/// The old element with the same keys as an element of a list with map keys.
+/// Finds the old element of a list with map keys that has the same keys as an element.
 pub(crate) fn counterpart<'a>(keys: &[String], old: &'a [Value], element: &Value) -> Option<&'a Value> {
     let same = |other: &&Value| keys.iter().all(|key| other.get(key) == element.get(key));
     element.is_object().then(|| old.iter().find(same))?

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 /// A schema, or a part of one.
-#[expect(clippy::struct_excessive_bools, reason = "these are the words of OpenAPI")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a keyword of OpenAPI")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     /// `object`, `array`, `string`, `integer`, `number`, `boolean`, or empty.
@@ -78,9 +78,8 @@ pub struct Schema {
     pub map_type: Option<String>,
     /// `x-kubernetes-validations`.
     pub rules: Vec<Rule>,
-    /// Keywords of JSON schemas that only the validation of a definition reads, such as those that structural schemas
-    /// do not have.
-    pub foreign: Foreign,
+    /// Keywords that CRDs do not support, which only the validation of a definition reads.
+    pub unsupported: Unsupported,
 }
 
 /// `additionalProperties`.
@@ -116,10 +115,10 @@ impl Rule {
     }
 }
 
-/// Keywords of JSON schemas that structural schemas do not have.
-#[expect(clippy::struct_excessive_bools, reason = "each is a word that is there or not")]
+/// Which keywords of JSON schemas that CRDs do not support are set.
+#[expect(clippy::struct_excessive_bools, reason = "each says whether a keyword is set")]
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Foreign {
+pub struct Unsupported {
     /// `id`.
     pub id: bool,
     /// `$ref`.
@@ -133,30 +132,30 @@ pub struct Foreign {
     /// `dependencies`.
     pub dependencies: bool,
     /// `items` with a list of schemas.
-    pub many_items: bool,
+    pub item_list: bool,
 }
 
 fn text(object: &Map<String, Value>, field: &str) -> String {
     object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn texts(object: &Map<String, Value>, field: &str) -> Vec<String> {
+fn text_list(object: &Map<String, Value>, field: &str) -> Vec<String> {
     let list = object.get(field).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn truth(object: &Map<String, Value>, field: &str) -> bool {
+fn boolean(object: &Map<String, Value>, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn schemas(object: &Map<String, Value>, field: &str) -> Vec<Schema> {
+fn schema_list(object: &Map<String, Value>, field: &str) -> Vec<Schema> {
     let list = object.get(field).and_then(Value::as_array);
-    list.into_iter().flatten().map(Schema::of_json).collect()
+    list.into_iter().flatten().map(Schema::from_json).collect()
 }
 
 impl Schema {
     /// Parses the schema of a definition.
-    pub fn of_json(json: &Value) -> Self {
+    pub fn from_json(json: &Value) -> Self {
         let Some(object) = json.as_object() else { return Self::default() };
         let int = |field: &str| object.get(field).and_then(Value::as_i64);
         let number = |field: &str| object.get(field).and_then(Value::as_f64);
@@ -165,31 +164,33 @@ impl Schema {
         Self {
             ty: text(object, "type"),
             format: text(object, "format"),
-            nullable: truth(object, "nullable"),
+            nullable: boolean(object, "nullable"),
             title: text(object, "title"),
             description: text(object, "description"),
             default: object.get("default").filter(|value| !value.is_null()).cloned(),
             properties: properties
                 .into_iter()
                 .flatten()
-                .map(|(name, schema)| (name.clone(), Self::of_json(schema)))
+                .map(|(name, schema)| (name.clone(), Self::from_json(schema)))
                 .collect(),
             additional: match object.get("additionalProperties") {
                 Some(Value::Bool(allowed)) => Some(Additional::Allowed(*allowed)),
-                Some(schema @ Value::Object(_)) => Some(Additional::Schema(Box::new(Self::of_json(schema)))),
+                Some(schema @ Value::Object(_)) => {
+                    Some(Additional::Schema(Box::new(Self::from_json(schema))))
+                }
                 _ => None,
             },
             items: object
                 .get("items")
                 .filter(|items| items.is_object())
-                .map(|items| Box::new(Self::of_json(items))),
-            required: texts(object, "required"),
+                .map(|items| Box::new(Self::from_json(items))),
+            required: text_list(object, "required"),
             values: object.get("enum").and_then(Value::as_array).cloned(),
             pattern: text(object, "pattern"),
             maximum: number("maximum"),
-            exclusive_maximum: truth(object, "exclusiveMaximum"),
+            exclusive_maximum: boolean(object, "exclusiveMaximum"),
             minimum: number("minimum"),
-            exclusive_minimum: truth(object, "exclusiveMinimum"),
+            exclusive_minimum: boolean(object, "exclusiveMinimum"),
             multiple_of: number("multipleOf"),
             max_length: int("maxLength"),
             min_length: int("minLength"),
@@ -197,31 +198,31 @@ impl Schema {
             min_items: int("minItems"),
             max_properties: int("maxProperties"),
             min_properties: int("minProperties"),
-            unique_items: truth(object, "uniqueItems"),
-            all_of: schemas(object, "allOf"),
-            any_of: schemas(object, "anyOf"),
-            one_of: schemas(object, "oneOf"),
-            not: object.get("not").filter(|not| not.is_object()).map(|not| Box::new(Self::of_json(not))),
+            unique_items: boolean(object, "uniqueItems"),
+            all_of: schema_list(object, "allOf"),
+            any_of: schema_list(object, "anyOf"),
+            one_of: schema_list(object, "oneOf"),
+            not: object.get("not").filter(|not| not.is_object()).map(|not| Box::new(Self::from_json(not))),
             preserves: object.get("x-kubernetes-preserve-unknown-fields").and_then(Value::as_bool),
-            embedded: truth(object, "x-kubernetes-embedded-resource"),
-            int_or_string: truth(object, "x-kubernetes-int-or-string"),
+            embedded: boolean(object, "x-kubernetes-embedded-resource"),
+            int_or_string: boolean(object, "x-kubernetes-int-or-string"),
             list_type: object.get("x-kubernetes-list-type").and_then(Value::as_str).map(str::to_owned),
-            list_keys: texts(object, "x-kubernetes-list-map-keys"),
+            list_keys: text_list(object, "x-kubernetes-list-map-keys"),
             map_type: object.get("x-kubernetes-map-type").and_then(Value::as_str).map(str::to_owned),
             rules: rules(object),
-            foreign: Foreign {
+            unsupported: Unsupported {
                 id: !text(object, "id").is_empty(),
                 reference: has("$ref"),
                 additional_items: has("additionalItems"),
                 pattern_properties: has("patternProperties"),
                 definitions: has("definitions"),
                 dependencies: has("dependencies"),
-                many_items: object.get("items").is_some_and(Value::is_array),
+                item_list: object.get("items").is_some_and(Value::is_array),
             },
         }
     }
 
-    /// `x-kubernetes-preserve-unknown-fields`.
+    /// Whether unknown fields are preserved.
     pub fn keeps_unknown(&self) -> bool {
         self.preserves == Some(true)
     }

@@ -75,7 +75,7 @@ pub struct Column {
     pub format: String,
     /// The description.
     pub description: String,
-    /// The priority: 0 is always shown, others only by `-o wide`.
+    /// The priority: columns with priority 0 are always displayed, others only with `-o wide`.
     pub priority: i64,
     /// The JSON path of its values.
     pub path: JsonPath,
@@ -87,14 +87,14 @@ fn steps(path: &str) -> Vec<String> {
 
 /// The value at a path of field names.
 pub(crate) fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(object, |here, step| here.get(step))
+    path.iter().try_fold(object, |value, step| value.get(step))
 }
 
 impl Version {
     /// Compiles a version of a valid definition.
     pub fn compile(definition: &Value, version: &Value) -> Self {
         let json = version["schema"]["openAPIV3Schema"].clone();
-        let schema = Schema::of_json(&json);
+        let schema = Schema::from_json(&json);
         let keeps_all = definition["spec"]["preserveUnknownFields"] == true;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let listed = version["additionalPrinterColumns"].as_array().into_iter().flatten();
@@ -103,7 +103,7 @@ impl Version {
                 let path = text(&column["jsonPath"]);
                 let description = match column["description"].as_str().unwrap_or_default() {
                     "" => format!("Custom resource definition column (in JSONPath format): {path}"),
-                    own => own.to_owned(),
+                    description => description.to_owned(),
                 };
                 Some(Column {
                     name: text(&column["name"]),
@@ -116,7 +116,7 @@ impl Version {
             })
             .collect();
         if columns.is_empty() {
-            columns.extend(age());
+            columns.extend(age_column());
         }
         let selectable = version["selectableFields"].as_array().into_iter().flatten();
         let kind = text(&definition["spec"]["names"]["kind"]);
@@ -124,8 +124,8 @@ impl Version {
         let name = text(&version["name"]);
         let deprecation =
             (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
-                Some(own) => own.to_owned(),
-                None => deprecation(definition, &group, &name, &kind),
+                Some(warning) => warning.to_owned(),
+                None => default_deprecation(definition, &group, &name, &kind),
             });
         Self {
             status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
@@ -139,8 +139,8 @@ impl Version {
                 .collect(),
             deprecation,
             keeps_all,
-            patterns: Patterns::of(&schema),
-            rules: Rules::of(&schema),
+            patterns: Patterns::for_schema(&schema),
+            rules: Rules::for_schema(&schema),
             name,
             schema,
             json,
@@ -163,12 +163,12 @@ impl Version {
     pub fn each_inside<E>(
         &self,
         object: &mut Value,
-        work: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
+        visitor: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        each_inside(object, &self.schema, &Path::NOWHERE, work)
+        each_inside(object, &self.schema, &Path::NOWHERE, visitor)
     }
 
-    /// Why an object does not decode.
+    /// The error of an object that cannot be decoded.
     pub fn unreadable(&self, object: &Value) -> Option<FieldError> {
         unreadable(object, &self.schema)
     }
@@ -176,10 +176,10 @@ impl Version {
     /// Validates a new object. `errors` are those of its metadata.
     pub fn create(&self, new: &Value, mut errors: Vec<FieldError>) -> Vec<FieldError> {
         errors.extend(types(new, None, &self.schema, &self.patterns, ""));
-        self.scales(new, true, &mut errors);
+        self.check_replicas(new, true, &mut errors);
         errors.extend(embedded(new, &self.schema));
         errors.extend(lists(new, &self.schema));
-        self.ask(new, None, &mut errors, &mut Vec::new());
+        self.evaluate_rules(new, None, &mut errors, &mut Vec::new());
         errors
     }
 
@@ -191,23 +191,23 @@ impl Version {
         mut errors: Vec<FieldError>,
     ) -> (Vec<FieldError>, Vec<String>) {
         errors.extend(types(new, Some(old), &self.schema, &self.patterns, ""));
-        self.scales(new, true, &mut errors);
+        self.check_replicas(new, true, &mut errors);
         errors.extend(embedded(new, &self.schema));
         if lists(old, &self.schema).is_empty() {
             errors.extend(lists(new, &self.schema));
         }
         let mut warnings = Vec::new();
-        self.ask(new, Some(old), &mut errors, &mut warnings);
+        self.evaluate_rules(new, Some(old), &mut errors, &mut warnings);
         (errors, warnings)
     }
 
-    /// The errors of an object of another kind: in addition to `wrong`, those of lists and rules.
+    /// Validates only the lists and rules of an object that has another kind; `wrong` is the error about its kind.
     pub fn misnamed(&self, old: Option<&Value>, new: &Value, wrong: FieldError) -> Vec<FieldError> {
         let mut errors = vec![wrong];
         if old.is_none_or(|old| lists(old, &self.schema).is_empty()) {
             errors.extend(lists(new, &self.schema));
         }
-        self.ask(new, old, &mut errors, &mut Vec::new());
+        self.evaluate_rules(new, old, &mut errors, &mut Vec::new());
         errors
     }
 
@@ -219,26 +219,27 @@ impl Version {
         mut errors: Vec<FieldError>,
     ) -> (Vec<FieldError>, Vec<String>) {
         if let (Some(status), Some(schema)) = (new.get("status"), self.schema.properties.get("status")) {
-            let before = old.get("status").unwrap_or(&Value::Null);
-            let found = types(status, Some(before), schema, &self.patterns, "");
-            errors.extend(found.into_iter().map(|mut error| {
+            let old_status = old.get("status").unwrap_or(&Value::Null);
+            let type_errors = types(status, Some(old_status), schema, &self.patterns, "");
+            errors.extend(type_errors.into_iter().map(|mut error| {
                 error.path = match error.path.as_str() {
                     "<nil>" => "status".to_owned(),
-                    below => format!("status.{below}"),
+                    path => format!("status.{path}"),
                 };
                 error
             }));
         }
-        self.scales(new, false, &mut errors);
+        self.check_replicas(new, false, &mut errors);
         if lists(old, &self.schema).is_empty() {
             errors.extend(lists(new, &self.schema));
         }
         let mut warnings = Vec::new();
-        self.ask(new, Some(old), &mut errors, &mut warnings);
+        self.evaluate_rules(new, Some(old), &mut errors, &mut warnings);
         (errors, warnings)
     }
 
-    fn ask(
+    /// Evaluates the CEL rules, unless the errors so far mean that the object does not have the declared types.
+    fn evaluate_rules(
         &self,
         new: &Value,
         old: Option<&Value>,
@@ -261,30 +262,31 @@ impl Version {
             errors.push(FieldError::invalid("<nil>", BadValue::Bare("null".to_owned()), rule));
             return;
         }
-        let asked = rules.ask(new, old);
-        errors.extend(asked.errors);
-        warnings.extend(asked.warnings);
+        let evaluation = rules.evaluate(new, old);
+        errors.extend(evaluation.errors);
+        warnings.extend(evaluation.warnings);
     }
 
-    fn scales(&self, object: &Value, spec: bool, errors: &mut Vec<FieldError>) {
+    /// Validates the replicas that the scale subresource reads: of the status, and with `spec` those of the spec first.
+    fn check_replicas(&self, object: &Value, spec: bool, errors: &mut Vec<FieldError>) {
         let Some(scale) = &self.scale else { return };
-        let mut numbers = vec![(&scale.status, &scale.status_path)];
+        let mut paths = vec![(&scale.status, &scale.status_path)];
         if spec {
-            numbers.insert(0, (&scale.spec, &scale.spec_path));
+            paths.insert(0, (&scale.spec, &scale.spec_path));
         }
-        for (path, text) in numbers {
+        for (path, text) in paths {
             if let Some(wrong) =
                 (1..path.len()).find(|end| at(object, &path[..*end]).is_some_and(|v| !v.is_object()))
             {
-                let shown = at(object, &path[..wrong]).map(of_type).unwrap_or_default();
-                let way = path[..=wrong].join(".");
-                let rule = format!(".{way} accessor error: {shown}, expected map[string]interface{{}}");
+                let actual = at(object, &path[..wrong]).map(value_and_go_type).unwrap_or_default();
+                let prefix = path[..=wrong].join(".");
+                let rule = format!(".{prefix} accessor error: {actual}, expected map[string]interface{{}}");
                 errors.push(FieldError::invalid(text, 0, rule));
                 continue;
             }
             let Some(value) = at(object, path) else { continue };
             let Some(number) = value.as_i64() else {
-                let rule = format!("{text} accessor error: {}, expected int64", of_type(value));
+                let rule = format!("{text} accessor error: {}, expected int64", value_and_go_type(value));
                 errors.push(FieldError::invalid(text, 0, rule));
                 continue;
             };
@@ -299,7 +301,7 @@ impl Version {
 }
 
 /// The default warning of a deprecated version: it names the newest version that is not deprecated.
-fn deprecation(definition: &Value, group: &str, name: &str, kind: &str) -> String {
+fn default_deprecation(definition: &Value, group: &str, name: &str, kind: &str) -> String {
     let others = crate::definition::versions(definition).iter();
     let others = others.filter(|other| other["served"] == true && other["deprecated"] != true);
     let others = others.filter_map(|other| other["name"].as_str());
@@ -308,8 +310,8 @@ fn deprecation(definition: &Value, group: &str, name: &str, kind: &str) -> Strin
     format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
-/// The order of version names: stable after beta after alpha, newer after older, and before all of them the names that
-/// are not versions, in reverse alphabetical order.
+/// The sort key of a version name, as Kubernetes orders versions: stable after beta after alpha, newer after older. Names
+/// that are not versions come first, in reverse alphabetical order.
 fn rank(version: &str) -> (u8, u64, u64, std::cmp::Reverse<&str>) {
     let other = (0, 0, 0, std::cmp::Reverse(version));
     let Some(rest) = version.strip_prefix('v') else { return other };
@@ -326,7 +328,7 @@ fn rank(version: &str) -> (u8, u64, u64, std::cmp::Reverse<&str>) {
 }
 
 /// A value and its type, as Go prints them.
-fn of_type(value: &Value) -> String {
+fn value_and_go_type(value: &Value) -> String {
     let go = match value {
         Value::String(_) => "string",
         Value::Bool(_) => "bool",
@@ -336,19 +338,19 @@ fn of_type(value: &Value) -> String {
         Value::Object(_) => "map[string]interface {}",
         Value::Null => "<nil>",
     };
-    format!("{} is of the type {go}", plain(value))
+    format!("{} is of the type {go}", go_value(value))
 }
 
 /// A value as Go's `%v` prints it.
-fn plain(value: &Value) -> String {
+fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
-        Value::Array(list) => format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Array(list) => format!("[{}]", list.iter().map(go_value).collect::<Vec<_>>().join(" ")),
         Value::Object(map) => {
             let entries: Vec<String> =
-                map.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+                map.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
             format!("map[{}]", entries.join(" "))
         }
         other => other.to_string(),
@@ -356,7 +358,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// The default column of a kind without printer columns.
-fn age() -> Option<Column> {
+fn age_column() -> Option<Column> {
     Some(Column {
         name: "Age".to_owned(),
         ty: "date".to_owned(),

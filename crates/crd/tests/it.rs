@@ -1,4 +1,4 @@
-//! Custom kinds, from outside.
+//! Tests of the public API.
 
 mod it {
     mod laws;

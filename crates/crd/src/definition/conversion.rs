@@ -11,7 +11,7 @@ use super::{Errors, SPEC, text};
 use crate::names::holds;
 
 /// The versions of `ConversionReview`, in the order of error messages.
-const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
+const KNOWN_REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Validates `spec.conversion`.
 pub(super) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
@@ -20,7 +20,8 @@ pub(super) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors
     if conversion.is_null() {
         return;
     }
-    let (config, versions) = (&conversion["webhook"]["clientConfig"], review_versions(definition));
+    let config = &conversion["webhook"]["clientConfig"];
+    let versions = review_versions(definition);
     // Upstream's errors have the paths of its internal type.
     match text(&conversion["strategy"]) {
         "" => errors.push(FieldError::required(path.child("strategy"), "")),
@@ -30,8 +31,8 @@ pub(super) fn check(definition: &Value, old: Option<&Value>, errors: &mut Errors
         }
     }
     if conversion["strategy"] == "Webhook" {
-        client_config(definition, old, errors);
-        reviews(&versions, old, errors);
+        check_client_config(definition, old, errors);
+        check_review_versions(&versions, old, errors);
         return;
     }
     let rule = "should not be set when strategy is not set to Webhook";
@@ -48,7 +49,7 @@ fn review_versions(definition: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn client_config(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn check_client_config(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     let config = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
     let conversion = SPEC.child("conversion");
     let path = conversion.child("webhookClientConfig");
@@ -80,37 +81,37 @@ fn client_config(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     });
     if strict && let Some(given) = bundle(definition).filter(|bundle| !has_certificate(bundle)) {
         let rule = "unable to load root certificates: unable to parse bytes as PEM block";
-        let shown = BadValue::Bare(format!("{given:?}"));
-        errors.push(FieldError::invalid(path.child("caBundle"), shown, rule));
+        let bad_value = BadValue::Bare(format!("{given:?}"));
+        errors.push(FieldError::invalid(path.child("caBundle"), bad_value, rule));
     }
 }
 
 fn has_certificate(bundle: &[u8]) -> bool {
-    let begins = b"-----BEGIN CERTIFICATE-----";
-    bundle.windows(begins.len()).any(|part| part == begins)
+    let header = b"-----BEGIN CERTIFICATE-----";
+    bundle.windows(header.len()).any(|part| part == header)
 }
 
-fn reviews(versions: &[&str], old: Option<&Value>, errors: &mut Errors) {
+fn check_review_versions(versions: &[&str], old: Option<&Value>, errors: &mut Errors) {
     let conversion = SPEC.child("conversion");
     let path = conversion.child("conversionReviewVersions");
     if versions.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
     }
-    let known = |versions: &[&str]| versions.iter().any(|version| REVIEWS.contains(version));
+    let known = |versions: &[&str]| versions.iter().any(|version| KNOWN_REVIEW_VERSIONS.contains(version));
     for (index, version) in versions.iter().enumerate() {
         if versions[..index].contains(version) {
             errors.push(FieldError::invalid(path.index(index), *version, "duplicate version"));
             continue;
         }
-        for complaint in dns_1035_label(version) {
-            errors.push(FieldError::invalid(path.index(index), *version, complaint));
+        for message in dns_1035_label(version) {
+            errors.push(FieldError::invalid(path.index(index), *version, message));
         }
     }
     let was_unknown = old.map(review_versions).is_some_and(|old| !old.is_empty() && !known(&old));
     if !known(versions) && !was_unknown {
-        let shown = BadValue::Bare(serde_json::json!(versions).to_string());
-        let rule = format!("must include at least one of {}", REVIEWS.join(", "));
-        errors.push(FieldError::invalid(path, shown, rule));
+        let bad_value = BadValue::Bare(serde_json::json!(versions).to_string());
+        let rule = format!("must include at least one of {}", KNOWN_REVIEW_VERSIONS.join(", "));
+        errors.push(FieldError::invalid(path, bad_value, rule));
     }
 }

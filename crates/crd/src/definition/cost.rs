@@ -5,36 +5,40 @@ use plumb_validation::field::{FieldError, Path};
 use super::Errors;
 use crate::schema::Schema;
 
-/// The limits on the estimated cost of one rule, and of all rules together.
+/// The limit on the estimated cost of one rule (`StaticEstimatedCostLimit`).
 pub(super) const RULE_LIMIT: u64 = 10_000_000;
+/// The limit on the estimated cost of all rules together (`StaticEstimatedCRDCostLimit`).
 const SCHEMA_LIMIT: u64 = 100_000_000;
 
 /// How many of the most expensive rules the error names.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// The estimated cost of the rules so far.
 #[derive(Default)]
 pub(super) struct Total {
     sum: u64,
-    dearest: Vec<(String, u64)>,
+    most_expensive: Vec<(String, u64)>,
 }
 
 impl Total {
+    /// Adds the cost of the rule at a path.
     pub(super) fn add(&mut self, path: String, cost: u64) {
         self.sum = self.sum.saturating_add(cost);
+        // The error names only rules that contribute at least a hundredth of the limit.
         if cost < SCHEMA_LIMIT / 100 {
             return;
         }
-        self.dearest.push((path, cost));
-        self.dearest.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
-        self.dearest.truncate(NAMED);
+        self.most_expensive.push((path, cost));
+        self.most_expensive.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        self.most_expensive.truncate(MAX_NAMED);
     }
 
-    pub(super) fn judge(self, path: &Path<'_>, errors: &mut Errors) {
+    /// Adds errors if all rules together exceed the limit.
+    pub(super) fn check(self, path: &Path<'_>, errors: &mut Errors) {
         if self.sum <= SCHEMA_LIMIT {
             return;
         }
-        for (path, _) in self.dearest {
+        for (path, _) in self.most_expensive {
             let rule =
                 "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
             errors.push(FieldError::forbidden(path, rule));
@@ -44,8 +48,8 @@ impl Total {
     }
 }
 
-/// The factor by which a cost exceeds its limit.
-#[expect(clippy::cast_precision_loss, reason = "a factor for people")]
+/// The message that a cost exceeds its limit, with the factor.
+#[expect(clippy::cast_precision_loss, reason = "the message has a rounded factor")]
 pub(super) fn exceeds(what: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
     let factor = if factor > 100.0 {
@@ -60,9 +64,9 @@ pub(super) fn exceeds(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// The maximum number of elements of a list or map; none if it is unbounded.
-pub(super) fn elements(schema: &Schema) -> Option<u64> {
-    let bound = |most: Option<i64>| most.map(|most| u64::try_from(most).unwrap_or_default());
+/// The maximum number of elements of a list or map; `None` if it is unbounded.
+pub(super) fn max_elements(schema: &Schema) -> Option<u64> {
+    let bound = |max: Option<i64>| max.map(|max| u64::try_from(max).unwrap_or_default());
     match schema.ty.as_str() {
         "object" if schema.additional.is_some() => bound(schema.max_properties),
         "array" => bound(schema.max_items),

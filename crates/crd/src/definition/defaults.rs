@@ -3,7 +3,7 @@
 use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
-use crate::object::{Patterns, prune, shown, types};
+use crate::object::{Patterns, bad_value, prune, types};
 use crate::rules::Rules;
 use crate::schema::Schema;
 
@@ -16,21 +16,20 @@ pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Errors {
 
 fn visit(schema: &Schema, path: &Path<'_>, errors: &mut Errors) {
     if let Some(default) = &schema.default {
-        let place = path.child("default");
+        let default_path = path.child("default");
         let mut pruned = default.clone();
         prune(&mut pruned, schema);
         if pruned != *default {
             let rule = "must not have unknown fields";
-            errors.push(FieldError::invalid(place, shown(default), rule));
+            errors.push(FieldError::invalid(default_path, bad_value(default), rule));
         }
-        let found = types(default, None, schema, &Patterns::of(schema), "");
-        let found: Errors = found.into_iter().map(|error| below(error, &place)).collect();
-        if found.is_empty() {
-            if let Some(rules) = Rules::of_part(schema) {
-                errors.extend(rules.ask_at(&place, default, None, None).errors);
+        let type_errors = types(default, None, schema, &Patterns::for_schema(schema), "");
+        if type_errors.is_empty() {
+            if let Some(rules) = Rules::for_subschema(schema) {
+                errors.extend(rules.evaluate_at(&default_path, default, None, None).errors);
             }
         } else {
-            errors.extend(found);
+            errors.extend(type_errors.into_iter().map(|error| prefix_path(error, &default_path)));
         }
     }
     if let Some(items) = &schema.items {
@@ -41,11 +40,11 @@ fn visit(schema: &Schema, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// The same error with the path of a default.
-fn below(mut error: FieldError, place: &Path<'_>) -> FieldError {
+/// Prefixes the path of an error with the path of the default that it is in.
+fn prefix_path(mut error: FieldError, default_path: &Path<'_>) -> FieldError {
     error.path = match error.path.as_str() {
-        "<nil>" => place.to_string(),
-        own => format!("{place}.{own}"),
+        "<nil>" => default_path.to_string(),
+        inner => format!("{default_path}.{inner}"),
     };
     error
 }

@@ -4,59 +4,68 @@ use plumb_cel::Decl;
 use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
-use super::cost::{RULE_LIMIT, Total, elements, exceeds};
+use super::cost::{RULE_LIMIT, Total, exceeds, max_elements};
 use super::{Errors, defaults, structural};
 use crate::rules::{self, MAX_REQUEST, declare, field_path};
 use crate::schema::{Additional, Rule, Schema};
 
 /// The fields that the root of a schema may have with the status subresource, as upstream lists them.
-const AT_ROOT: &str = "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations]";
+const ALLOWED_AT_ROOT: &str = "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations]";
 
 /// Validates the schema of a version, or the one that all versions share.
-pub(super) fn check(part: &Value, has_status: bool, unchanged: bool, path: &Path<'_>, errors: &mut Errors) {
-    let json = &part["openAPIV3Schema"];
+pub(super) fn check(
+    version_schema: &Value,
+    has_status: bool,
+    unchanged: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let json = &version_schema["openAPIV3Schema"];
     if !json.is_object() {
         return;
     }
-    let schema = Schema::of_json(json);
-    let place = path.child("openAPIV3Schema");
+    let schema = Schema::from_json(json);
+    let schema_path = path.child("openAPIV3Schema");
     if has_status {
-        at_root(&schema, json, path, errors);
+        check_root_fields(&schema, json, path, errors);
     }
     if schema.nullable {
         let rule = "nullable cannot be true at the root";
         errors.push(FieldError::forbidden(path.child("openAPIV3Schema.nullable"), rule));
     }
-    let mut found = structural::check(&schema, &place);
-    if found.is_empty() {
-        found = defaults::check(&schema, &place);
+    let mut schema_errors = structural::check(&schema, &schema_path);
+    if schema_errors.is_empty() {
+        schema_errors = defaults::check(&schema, &schema_path);
     }
-    let sound = found.is_empty();
-    errors.extend(found);
-    let mut walk = Walk { total: Total::default(), rules: Errors::new(), errors: Errors::new(), unchanged };
+    // CEL declarations are made from the types of a structural schema.
+    let compile_rules = schema_errors.is_empty();
+    errors.extend(schema_errors);
+    let mut validator =
+        Validator { total: Total::default(), errors: Errors::new(), rule_errors: Errors::new(), unchanged };
     let root = Context {
-        asks: sound,
-        times: Some(1),
+        compile_rules,
+        max_cardinality: Some(1),
         allows_defaults: Ok(()),
         in_meta: false,
         uncorrelated: None,
         root: true,
     };
-    walk.visit(&schema, &place, &root);
-    errors.append(&mut walk.errors);
-    errors.append(&mut walk.rules);
-    if sound {
-        walk.total.judge(&place, errors);
+    validator.visit(&schema, &schema_path, &root);
+    errors.append(&mut validator.errors);
+    errors.append(&mut validator.rule_errors);
+    if compile_rules {
+        validator.total.check(&schema_path, errors);
     }
 }
 
-fn at_root(schema: &Schema, json: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Validates that the root of a schema has only the fields that the status subresource allows.
+fn check_root_fields(schema: &Schema, json: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !schema.ty.is_empty() && schema.ty != "object" {
         let rule = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
         errors.push(FieldError::invalid(path.child("openAPIV3Schema.type"), &schema.ty, rule));
         return;
     }
-    let foreign = schema.additional.is_some()
+    let has_disallowed = schema.additional.is_some()
         || schema.values.is_some()
         || schema.default.is_some()
         || schema.max_properties.is_some()
@@ -71,12 +80,12 @@ fn at_root(schema: &Schema, json: &Value, path: &Path<'_>, errors: &mut Errors) 
         || schema.list_type.is_some()
         || schema.map_type.is_some()
         || !schema.list_keys.is_empty();
-    if foreign {
+    if has_disallowed {
         let rule = format!(
-            "only {AT_ROOT} fields are allowed at the root of the schema if the status subresource is enabled"
+            "only {ALLOWED_AT_ROOT} fields are allowed at the root of the schema if the status subresource is enabled"
         );
-        let shown = BadValue::Bare(json.to_string());
-        errors.push(FieldError::invalid(path.child("openAPIV3Schema"), shown, rule));
+        let bad_value = BadValue::Bare(json.to_string());
+        errors.push(FieldError::invalid(path.child("openAPIV3Schema"), bad_value, rule));
     }
 }
 
@@ -93,36 +102,40 @@ enum NoDefault {
 #[derive(Clone)]
 struct Context {
     /// Whether CEL rules are compiled.
-    asks: bool,
-    /// How many values of the subschema an object can have; none if unbounded.
-    times: Option<u64>,
+    compile_rules: bool,
+    /// How many values of the subschema an object can have; `None` if unbounded.
+    max_cardinality: Option<u64>,
     /// Whether defaults are allowed, or why not.
     allows_defaults: Result<(), NoDefault>,
     /// Whether the subschema is inside metadata.
     in_meta: bool,
     /// The path of the ancestor whose elements cannot be correlated between the old and the new object.
     uncorrelated: Option<String>,
+    /// Whether this is the root of the schema.
     root: bool,
 }
 
-struct Walk {
+/// Validates a schema and its subschemas.
+struct Validator {
     total: Total,
     errors: Errors,
-    rules: Errors,
+    /// The errors of CEL rules, which are reported after all others.
+    rule_errors: Errors,
+    /// Whether an update leaves the schema unchanged; the cost limit of single rules is not enforced then.
     unchanged: bool,
 }
 
-impl Walk {
+impl Validator {
     fn visit(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
-        let before = self.errors.len();
-        self.words(schema, path, context);
-        self.below(schema, path, context);
-        self.lists(schema, path);
+        let errors_before = self.errors.len();
+        self.check_keywords(schema, path, context);
+        self.visit_children(schema, path, context);
+        self.check_list_and_map_types(schema, path);
         for (i, rule) in schema.rules.iter().enumerate() {
-            self.rule_text(rule, schema, &path.child("x-kubernetes-validations").index(i));
+            self.check_rule_fields(rule, schema, &path.child("x-kubernetes-validations").index(i));
         }
-        if self.errors.len() == before && context.asks && !schema.rules.is_empty() {
-            self.compile(schema, path, context);
+        if self.errors.len() == errors_before && context.compile_rules && !schema.rules.is_empty() {
+            self.compile_rules(schema, path, context);
         }
     }
 
@@ -131,7 +144,7 @@ impl Walk {
     }
 
     /// Validates that the schema has no unsupported keywords.
-    fn words(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
+    fn check_keywords(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
         const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
         if !schema.ty.is_empty() && !TYPES.contains(&schema.ty.as_str()) {
             self.errors.push(FieldError::not_supported(path.child("type"), &schema.ty, &TYPES));
@@ -139,23 +152,23 @@ impl Walk {
         if let (Some(_), Err(why)) = (&schema.default, &context.allows_defaults) {
             self.forbid(path, "default", &format!("must not be set {why}"));
         }
-        let foreign = &schema.foreign;
-        for (is, word) in [
-            (foreign.id, "id"),
-            (foreign.additional_items, "additionalItems"),
-            (foreign.pattern_properties, "patternProperties"),
-            (foreign.definitions, "definitions"),
-            (foreign.dependencies, "dependencies"),
-            (foreign.reference, "$ref"),
+        let unsupported = &schema.unsupported;
+        for (is_set, keyword) in [
+            (unsupported.id, "id"),
+            (unsupported.additional_items, "additionalItems"),
+            (unsupported.pattern_properties, "patternProperties"),
+            (unsupported.definitions, "definitions"),
+            (unsupported.dependencies, "dependencies"),
+            (unsupported.reference, "$ref"),
         ] {
-            if is {
-                self.forbid(path, word, &format!("{word} is not supported"));
+            if is_set {
+                self.forbid(path, keyword, &format!("{keyword} is not supported"));
             }
         }
         if schema.ty == "null" {
             self.forbid(path, "type", "type cannot be set to null, use nullable as an alternative");
         }
-        if foreign.many_items {
+        if unsupported.item_list {
             self.forbid(path, "items", "items must be a schema object and not an array");
         }
         if context.in_meta && schema.embedded {
@@ -167,12 +180,13 @@ impl Walk {
         }
     }
 
-    fn below(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
-        let times = match (context.times, elements(schema)) {
-            (Some(times), Some(more)) => Some(times.saturating_mul(more)),
+    /// Visits the subschemas of a schema.
+    fn visit_children(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
+        let max_cardinality = match (context.max_cardinality, max_elements(schema)) {
+            (Some(values), Some(elements)) => Some(values.saturating_mul(elements)),
             _ => None,
         };
-        let inner = Context { times, root: false, ..context.clone() };
+        let inner = Context { max_cardinality, root: false, ..context.clone() };
         if let Some(additional) = &schema.additional {
             if !schema.properties.is_empty() && !matches!(additional, Additional::Allowed(true)) {
                 let rule = "additionalProperties and properties are mutual exclusive";
@@ -198,18 +212,21 @@ impl Walk {
             }
             self.visit(property, &path.child("properties").key(name), &inner);
         }
-        let silent = Context { asks: false, root: false, ..context.clone() };
+        // Structural schemas have no rules in `not`, `allOf`, `oneOf` and `anyOf`.
+        let without_rules = Context { compile_rules: false, root: false, ..context.clone() };
         if let Some(not) = &schema.not {
-            self.visit(not, &path.child("not"), &silent);
+            self.visit(not, &path.child("not"), &without_rules);
         }
-        for (list, word) in [(&schema.all_of, "allOf"), (&schema.one_of, "oneOf"), (&schema.any_of, "anyOf")]
+        for (alternatives, keyword) in
+            [(&schema.all_of, "allOf"), (&schema.one_of, "oneOf"), (&schema.any_of, "anyOf")]
         {
-            for (i, one) in list.iter().enumerate() {
-                self.visit(one, &path.child(word).index(i), &silent);
+            for (i, alternative) in alternatives.iter().enumerate() {
+                self.visit(alternative, &path.child(keyword).index(i), &without_rules);
             }
         }
         if let Some(items) = &schema.items {
             let mut inner = inner;
+            // Only lists with map keys correlate their elements between the old and the new object.
             if schema.list_type.as_deref() != Some("map") && inner.uncorrelated.is_none() {
                 inner.uncorrelated = Some(path.to_string());
             }
@@ -218,18 +235,19 @@ impl Walk {
     }
 
     /// Validates list types and map types.
-    fn lists(&mut self, schema: &Schema, path: &Path<'_>) {
+    fn check_list_and_map_types(&mut self, schema: &Schema, path: &Path<'_>) {
         if schema.preserves == Some(false) {
-            let place = path.child("x-kubernetes-preserve-unknown-fields");
-            self.errors.push(FieldError::invalid(place, false, "must be true or undefined"));
+            let path = path.child("x-kubernetes-preserve-unknown-fields");
+            self.errors.push(FieldError::invalid(path, false, "must be true or undefined"));
         }
-        let place = |ty: &str, rule: &str| match ty {
+        let type_error = |ty: &str, rule: &str| match ty {
             "" => FieldError::required(path.child("type"), rule),
             ty => FieldError::invalid(path.child("type"), ty, rule),
         };
         if let Some(map_type) = &schema.map_type {
             if schema.ty != "object" {
-                self.errors.push(place(&schema.ty, "must be object if x-kubernetes-map-type is specified"));
+                self.errors
+                    .push(type_error(&schema.ty, "must be object if x-kubernetes-map-type is specified"));
             }
             if !matches!(map_type.as_str(), "atomic" | "granular") {
                 let all = ["atomic", "granular"];
@@ -240,11 +258,12 @@ impl Walk {
         let list_path = path.child("x-kubernetes-list-type");
         if let Some(list_type) = &schema.list_type {
             if schema.ty != "array" {
-                self.errors.push(place(&schema.ty, "must be array if x-kubernetes-list-type is specified"));
+                self.errors
+                    .push(type_error(&schema.ty, "must be array if x-kubernetes-list-type is specified"));
             } else if list_type == "set"
                 && let Some(items) = &schema.items
             {
-                self.set(items, &path.child("items"));
+                self.check_set_items(items, &path.child("items"));
             }
             if !matches!(list_type.as_str(), "atomic" | "set" | "map") {
                 let all = ["atomic", "set", "map"];
@@ -259,30 +278,33 @@ impl Walk {
             });
         }
         if schema.list_type.as_deref() == Some("map") {
-            self.keyed(schema, path);
+            self.check_map_keys(schema, path);
         }
         if let (Some("set" | "map"), Some(items)) = (schema.list_type.as_deref(), &schema.items) {
-            self.elements(schema, items, &path.child("items"));
+            self.check_set_or_map_items(schema, items, &path.child("items"));
         }
     }
 
-    fn set(&mut self, items: &Schema, path: &Path<'_>) {
+    /// Validates that the elements of a set are atomic.
+    fn check_set_items(&mut self, items: &Schema, path: &Path<'_>) {
         let rule = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        let shown = || match &items.list_type {
-            Some(own) => BadValue::from(own),
+        // SPEC: upstream displays the list type even where the map type is wrong.
+        let bad_value = || match &items.list_type {
+            Some(list_type) => BadValue::from(list_type),
             None => BadValue::Bare("null".to_owned()),
         };
-        if items.ty == "array" && items.list_type.as_deref().is_some_and(|own| own != "atomic") {
-            self.errors.push(FieldError::invalid(path.child("x-kubernetes-list-type"), shown(), rule));
+        if items.ty == "array" && items.list_type.as_deref().is_some_and(|list_type| list_type != "atomic") {
+            self.errors.push(FieldError::invalid(path.child("x-kubernetes-list-type"), bad_value(), rule));
         }
         if items.ty == "object" && items.map_type.as_deref() != Some("atomic") {
-            self.errors.push(FieldError::invalid(path.child("x-kubernetes-map-type"), shown(), rule));
+            self.errors.push(FieldError::invalid(path.child("x-kubernetes-map-type"), bad_value(), rule));
         }
     }
 
-    fn keyed(&mut self, schema: &Schema, path: &Path<'_>) {
+    /// Validates `x-kubernetes-list-map-keys` of a list of type `map`.
+    fn check_map_keys(&mut self, schema: &Schema, path: &Path<'_>) {
         let keys_path = path.child("x-kubernetes-list-map-keys");
-        let shown = || {
+        let bad_value = || {
             let keys: Vec<String> = schema.list_keys.iter().map(|key| format!("{key:?}")).collect();
             BadValue::Bare(format!("[{}]", keys.join(",")))
         };
@@ -303,32 +325,34 @@ impl Walk {
         }
         for (i, key) in schema.list_keys.iter().enumerate() {
             match items.properties.get(key) {
-                Some(own) if matches!(own.ty.as_str(), "array" | "object") => {
+                Some(property) if matches!(property.ty.as_str(), "array" | "object") => {
                     let rule = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                    let place = items_path.child("properties");
-                    let place = place.key(key);
-                    self.errors.push(FieldError::invalid(place.child("type"), &items.ty, rule));
+                    let properties = items_path.child("properties");
+                    let property_path = properties.key(key);
+                    // SPEC: upstream displays the type of the items and not that of the property.
+                    self.errors.push(FieldError::invalid(property_path.child("type"), &items.ty, rule));
                 }
                 Some(_) => {}
                 None => {
                     let rule = "entries must all be names of item properties";
-                    self.errors.push(FieldError::invalid(keys_path, shown(), rule));
+                    self.errors.push(FieldError::invalid(keys_path, bad_value(), rule));
                 }
             }
             if schema.list_keys[..i].contains(key) {
                 let rule = "must not contain duplicate entries";
-                self.errors.push(FieldError::invalid(keys_path, shown(), rule));
+                self.errors.push(FieldError::invalid(keys_path, bad_value(), rule));
             }
         }
     }
 
-    fn elements(&mut self, schema: &Schema, items: &Schema, path: &Path<'_>) {
+    /// Validates the schema of the elements of a list of type `set` or `map`.
+    fn check_set_or_map_items(&mut self, schema: &Schema, items: &Schema, path: &Path<'_>) {
         if items.nullable {
-            let own = schema.list_type.as_deref().unwrap_or_default();
+            let list_type = schema.list_type.as_deref().unwrap_or_default();
             self.forbid(
                 path,
                 "nullable",
-                &format!("cannot be nullable when x-kubernetes-list-type is {own}"),
+                &format!("cannot be nullable when x-kubernetes-list-type is {list_type}"),
             );
         }
         if schema.list_type.as_deref() != Some("map") {
@@ -336,33 +360,34 @@ impl Walk {
         }
         let properties = path.child("properties");
         for key in &schema.list_keys {
-            let Some(own) = items.properties.get(key) else { continue };
-            let place = properties.key(key);
-            if !items.required.contains(key) && own.default.is_none() {
+            let Some(property) = items.properties.get(key) else { continue };
+            let property_path = properties.key(key);
+            if !items.required.contains(key) && property.default.is_none() {
                 let rule = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-                self.errors.push(FieldError::required(place.child("default"), rule));
+                self.errors.push(FieldError::required(property_path.child("default"), rule));
             }
-            if own.nullable {
+            if property.nullable {
                 let rule = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-                self.errors.push(FieldError::forbidden(place.child("nullable"), rule));
+                self.errors.push(FieldError::forbidden(property_path.child("nullable"), rule));
             }
         }
     }
 
-    fn rule_text(&mut self, rule: &Rule, schema: &Schema, path: &Path<'_>) {
+    /// Validates the fields of a CEL rule without compiling it.
+    fn check_rule_fields(&mut self, rule: &Rule, schema: &Schema, path: &Path<'_>) {
         const REASONS: [&str; 4] =
             ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
-        let breaks = |text: &str| text.contains(['\n', '\r']);
+        let has_line_break = |text: &str| text.contains(['\n', '\r']);
         let message = rule.message.trim();
         if rule.rule.trim().is_empty() {
             self.errors.push(FieldError::required(path.child("rule"), "rule is not specified"));
         } else if !rule.message.is_empty() && message.is_empty() {
             let detail = "must be non-empty if specified";
             self.errors.push(FieldError::invalid(path.child("message"), &rule.message, detail));
-        } else if breaks(message) {
+        } else if has_line_break(message) {
             let detail = "must not contain line breaks";
             self.errors.push(FieldError::invalid(path.child("message"), &rule.message, detail));
-        } else if breaks(rule.rule.trim()) && message.is_empty() {
+        } else if has_line_break(rule.rule.trim()) && message.is_empty() {
             let detail = "message must be specified if rule contains line breaks";
             self.errors.push(FieldError::required(path.child("message"), detail));
         }
@@ -373,85 +398,89 @@ impl Walk {
         if let Some(reason) = rule.reason.as_ref().filter(|reason| !REASONS.contains(&reason.as_str())) {
             self.errors.push(FieldError::not_supported(path.child("reason"), reason, &REASONS));
         }
-        let place = path.child("fieldPath");
+        let path = path.child("fieldPath");
         if !rule.field_path.is_empty() {
             if rule.field_path.trim().is_empty() {
                 let detail = "must be non-empty if specified";
-                self.errors.push(FieldError::invalid(place, &rule.field_path, detail));
+                self.errors.push(FieldError::invalid(path, &rule.field_path, detail));
             }
-            if breaks(&rule.field_path) {
+            if has_line_break(&rule.field_path) {
                 let detail = "must not contain line breaks";
-                self.errors.push(FieldError::invalid(place, &rule.field_path, detail));
+                self.errors.push(FieldError::invalid(path, &rule.field_path, detail));
             }
             if field_path(&rule.field_path, schema, true).is_err() {
-                self.errors.push(FieldError::invalid(place, &rule.field_path, "must be a valid path"));
+                self.errors.push(FieldError::invalid(path, &rule.field_path, "must be a valid path"));
             }
         }
     }
 
-    fn compile(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
+    /// Compiles the rules of a schema and limits their estimated costs.
+    fn compile_rules(&mut self, schema: &Schema, path: &Path<'_>, context: &Context) {
         let Some(decl) = declare(schema, context.root || schema.embedded) else { return };
         for (i, rule) in schema.rules.iter().enumerate() {
             let list = path.child("x-kubernetes-validations");
-            let place = list.index(i);
-            let (rule_path, message_path) = (place.child("rule"), place.child("messageExpression"));
+            let path = list.index(i);
+            let rule_path = path.child("rule");
+            let message_path = path.child("messageExpression");
             let uses_old = match rules::compile(rule, &decl) {
                 Ok(compiled) => {
-                    self.rule_cost(&compiled, &rule_path, &decl, context);
+                    self.add_rule_cost(&compiled, &rule_path, &decl, context);
                     if let Some(message) = &compiled.message {
                         let cost = message.worst_cost();
                         if !self.unchanged && cost > RULE_LIMIT {
                             let detail = exceeds("estimated messageExpression cost", cost, RULE_LIMIT);
-                            self.rules.push(FieldError::forbidden(message_path, detail));
+                            self.rule_errors.push(FieldError::forbidden(message_path, detail));
                         }
                         self.total.add(message_path.to_string(), cost);
                     }
                     compiled.uses_old
                 }
-                Err(rules::Wrong::Rule { why, uses_old }) => {
-                    self.rules.push(FieldError::invalid(rule_path, internal(rule), why));
+                Err(rules::CompileError::Rule { message, uses_old }) => {
+                    self.rule_errors.push(FieldError::invalid(rule_path, internal_json(rule), message));
                     uses_old
                 }
-                Err(rules::Wrong::Message(why, compiled)) => {
-                    self.rule_cost(&compiled, &rule_path, &decl, context);
-                    self.rules.push(FieldError::invalid(message_path, internal(rule), why));
+                Err(rules::CompileError::MessageExpression(message, compiled)) => {
+                    self.add_rule_cost(&compiled, &rule_path, &decl, context);
+                    self.rule_errors.push(FieldError::invalid(message_path, internal_json(rule), message));
                     compiled.uses_old
                 }
             };
             if uses_old {
-                if let Some(above) = &context.uncorrelated {
+                if let Some(ancestor) = &context.uncorrelated {
                     let detail = format!(
-                        "oldSelf cannot be used on the uncorrelatable portion of the schema within {above}"
+                        "oldSelf cannot be used on the uncorrelatable portion of the schema within {ancestor}"
                     );
-                    self.rules.push(FieldError::invalid(rule_path, &rule.rule, detail));
+                    self.rule_errors.push(FieldError::invalid(rule_path, &rule.rule, detail));
                 }
             } else if let Some(optional) = rule.optional_old_self {
                 let detail = "may not be set if oldSelf is not used in rule";
-                self.rules.push(FieldError::invalid(place.child("optionalOldSelf"), optional, detail));
+                self.rule_errors.push(FieldError::invalid(path.child("optionalOldSelf"), optional, detail));
             }
         }
     }
 
-    fn rule_cost(&mut self, compiled: &rules::Compiled, path: &Path<'_>, decl: &Decl, context: &Context) {
-        let times = context.times.unwrap_or(MAX_REQUEST / (decl.min_size + 1));
-        let cost = compiled.program.worst_cost().saturating_mul(times);
+    /// Adds the estimated cost of a rule, which is evaluated once for each value of the subschema.
+    fn add_rule_cost(&mut self, compiled: &rules::Compiled, path: &Path<'_>, decl: &Decl, context: &Context) {
+        // The size of a request bounds how many values an unbounded list can have.
+        let values = context.max_cardinality.unwrap_or(MAX_REQUEST / (decl.min_size + 1));
+        let cost = compiled.program.worst_cost().saturating_mul(values);
         if !self.unchanged && cost > RULE_LIMIT {
             let detail = exceeds("estimated rule cost", cost, RULE_LIMIT);
-            self.rules.push(FieldError::forbidden(path, detail));
+            self.rule_errors.push(FieldError::forbidden(path, detail));
         }
         self.total.add(path.to_string(), cost);
     }
 }
 
-/// A rule as error messages show upstream's internal type.
-fn internal(rule: &Rule) -> BadValue {
+/// The JSON of a rule in upstream's internal type, which error messages display.
+fn internal_json(rule: &Rule) -> BadValue {
     // Go's JSON encoder escapes these three characters.
     let text = |text: &str| {
         let json = Value::from(text).to_string();
         json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
     };
     let reason = rule.reason.as_ref().map_or_else(|| "null".to_owned(), |reason| text(reason));
-    let optional = rule.optional_old_self.map_or_else(|| "null".to_owned(), |own| own.to_string());
+    let optional = rule.optional_old_self.map_or_else(|| "null".to_owned(), |value| value.to_string());
     BadValue::Bare(format!(
         r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{reason},"FieldPath":{},"OptionalOldSelf":{optional}}}"#,
         text(&rule.rule),

@@ -7,6 +7,7 @@ use plumb_validation::field::{FieldError, Path};
 use super::Errors;
 use crate::schema::Schema;
 
+/// What a subschema describes.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Root,
@@ -14,24 +15,24 @@ enum Level {
     Field,
 }
 
-/// The reasons why a schema is not structural, sorted by message.
+/// Validates that a schema is structural. The errors are sorted by message.
 pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Errors {
     let mut errors = Errors::new();
-    shape(schema, Level::Root, path, &mut errors);
-    complete(schema, schema, path, path, &mut errors);
+    check_structure(schema, Level::Root, path, &mut errors);
+    check_declared(schema, schema, path, path, &mut errors);
     errors.sort_by_cached_key(ToString::to_string);
     errors
 }
 
-fn shape(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
+fn check_structure(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
     if schema.ty == "array" && schema.items.is_none() {
         errors.push(FieldError::required(path.child("items"), "must be specified"));
     }
     if let Some(items) = &schema.items {
-        shape(items, Level::Item, &path.child("items"), errors);
+        check_structure(items, Level::Item, &path.child("items"), errors);
     }
-    for (name, below) in &schema.properties {
-        shape(below, Level::Field, &path.child("properties").key(name), errors);
+    for (name, property) in &schema.properties {
+        check_structure(property, Level::Field, &path.child("properties").key(name), errors);
     }
     if schema.additional.is_some() {
         if level == Level::Root {
@@ -39,44 +40,52 @@ fn shape(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
             errors.push(FieldError::forbidden(path.child("additionalProperties"), rule));
         }
         if let Some(other) = schema.additional_schema() {
-            shape(other, Level::Field, &path.child("additionalProperties"), errors);
+            check_structure(other, Level::Field, &path.child("additionalProperties"), errors);
         }
     }
-    for (is, name) in [
+    for (is_set, name) in [
         (schema.keeps_unknown(), "x-kubernetes-preserve-unknown-fields"),
         (schema.embedded, "x-kubernetes-embedded-resource"),
     ] {
-        if schema.int_or_string && is {
+        if schema.int_or_string && is_set {
             let rule = "must be false if x-kubernetes-int-or-string is true";
             errors.push(FieldError::invalid(path.child(name), true, rule));
         }
     }
-    asked(schema, is_either(&schema.any_of), first_is_either(schema), level, path, errors);
-    type_of(schema, level, path, errors);
-    metadata(schema, level, path, errors);
+    check_combinations(
+        schema,
+        is_int_or_string(&schema.any_of),
+        first_is_int_or_string(schema),
+        level,
+        path,
+        errors,
+    );
+    check_type(schema, level, path, errors);
+    check_metadata(schema, level, path, errors);
 }
 
 /// Whether this is `anyOf: [{type: integer}, {type: string}]`, which int-or-string allows.
-fn is_either(any_of: &[Schema]) -> bool {
+fn is_int_or_string(any_of: &[Schema]) -> bool {
     let only = |schema: &Schema, ty: &str| *schema == Schema { ty: ty.to_owned(), ..Schema::default() };
     matches!(any_of, [a, b] if only(a, "integer") && only(b, "string"))
 }
 
-fn first_is_either(schema: &Schema) -> bool {
-    schema.all_of.first().is_some_and(|first| is_either(&first.any_of))
+/// Whether the first schema in `allOf` is the `anyOf` that int-or-string allows.
+fn first_is_int_or_string(schema: &Schema) -> bool {
+    schema.all_of.first().is_some_and(|first| is_int_or_string(&first.any_of))
 }
 
-fn type_of(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
-    let place = path.child("type");
+fn check_type(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
+    let type_path = path.child("type");
     if schema.embedded && schema.ty != "object" {
         let rule = "must be object if x-kubernetes-embedded-resource is true";
         errors.push(match schema.ty.as_str() {
-            "" => FieldError::required(place, rule),
-            ty => FieldError::invalid(place, ty, rule),
+            "" => FieldError::required(type_path, rule),
+            ty => FieldError::invalid(type_path, ty, rule),
         });
     } else if schema.ty.is_empty() && !schema.int_or_string && !schema.keeps_unknown() {
         errors.push(FieldError::required(
-            place,
+            type_path,
             match level {
                 Level::Root => "must not be empty at the root",
                 Level::Item => "must not be empty for specified array items",
@@ -89,33 +98,37 @@ fn type_of(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) 
         errors.push(FieldError::forbidden(path.child("additionalProperties"), rule));
     }
     if level == Level::Root && !schema.ty.is_empty() && schema.ty != "object" {
-        errors.push(FieldError::invalid(place, &schema.ty, "must be object at the root"));
+        errors.push(FieldError::invalid(type_path, &schema.ty, "must be object at the root"));
     }
 }
 
-fn metadata(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
-    let checked = level == Level::Root || schema.embedded;
+fn check_metadata(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors) {
+    let is_resource = level == Level::Root || schema.embedded;
     let properties = path.child("properties");
     for name in ["kind", "apiVersion"] {
-        if let Some(own) = schema.properties.get(name).filter(|own| checked && own.ty != "string") {
-            let place = properties.key(name);
-            errors.push(FieldError::invalid(place.child("type"), &own.ty, "must be string"));
+        if let Some(property) =
+            schema.properties.get(name).filter(|property| is_resource && property.ty != "string")
+        {
+            let path = properties.key(name);
+            errors.push(FieldError::invalid(path.child("type"), &property.ty, "must be string"));
         }
     }
-    if let Some(own) = schema.properties.get("metadata") {
-        let place = properties.key("metadata");
-        if checked && own.ty != "object" {
-            errors.push(FieldError::invalid(place.child("type"), &own.ty, "must be object"));
+    if let Some(metadata) = schema.properties.get("metadata") {
+        let metadata_path = properties.key("metadata");
+        if is_resource && metadata.ty != "object" {
+            errors.push(FieldError::invalid(metadata_path.child("type"), &metadata.ty, "must be object"));
         }
         if level == Level::Root {
-            let mut rest = own.clone();
+            let mut rest = metadata.clone();
             if rest.properties.keys().all(|name| matches!(name.as_str(), "name" | "generateName")) {
                 rest.properties.clear();
             }
-            (rest.ty, rest.default, rest.description) = (String::new(), None, String::new());
-            if rest != Schema::default() || !own.description.is_empty() {
+            rest.ty = String::new();
+            rest.default = None;
+            rest.description = String::new();
+            if rest != Schema::default() || !metadata.description.is_empty() {
                 let rule = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-                errors.push(FieldError::forbidden(place, rule));
+                errors.push(FieldError::forbidden(metadata_path, rule));
             }
         }
     }
@@ -125,8 +138,8 @@ fn metadata(schema: &Schema, level: Level, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-/// Validates a value validation (`allOf`, `anyOf`, `oneOf`, `not`), which must not declare structure.
-fn asked(
+/// Validates the value validations of a schema (`allOf`, `anyOf`, `oneOf`, `not`, `pattern`).
+fn check_combinations(
     schema: &Schema,
     skip_any: bool,
     skip_first_any: bool,
@@ -136,17 +149,17 @@ fn asked(
 ) {
     if !skip_any {
         for (i, one) in schema.any_of.iter().enumerate() {
-            nested(one, false, level, &path.child("anyOf").index(i), errors);
+            check_value_validation(one, false, level, &path.child("anyOf").index(i), errors);
         }
     }
     for (i, one) in schema.all_of.iter().enumerate() {
-        nested(one, skip_first_any && i == 0, level, &path.child("allOf").index(i), errors);
+        check_value_validation(one, skip_first_any && i == 0, level, &path.child("allOf").index(i), errors);
     }
     for (i, one) in schema.one_of.iter().enumerate() {
-        nested(one, false, level, &path.child("oneOf").index(i), errors);
+        check_value_validation(one, false, level, &path.child("oneOf").index(i), errors);
     }
     if let Some(not) = &schema.not {
-        nested(not, false, level, &path.child("not"), errors);
+        check_value_validation(not, false, level, &path.child("not"), errors);
     }
     if !schema.pattern.is_empty()
         && let Err(why) = Regexp::new(&schema.pattern)
@@ -156,15 +169,22 @@ fn asked(
     }
 }
 
-fn nested(schema: &Schema, skip_any: bool, level: Level, path: &Path<'_>, errors: &mut Errors) {
-    asked(schema, skip_any, false, level, path, errors);
+/// Validates a schema inside a value validation, which must not declare structure.
+fn check_value_validation(
+    schema: &Schema,
+    skip_any: bool,
+    level: Level,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    check_combinations(schema, skip_any, false, level, path, errors);
     if let Some(items) = &schema.items {
-        nested(items, false, level, &path.child("items"), errors);
+        check_value_validation(items, false, level, &path.child("items"), errors);
     }
-    for (name, below) in &schema.properties {
-        nested(below, false, Level::Field, &path.child("properties").key(name), errors);
+    for (name, property) in &schema.properties {
+        check_value_validation(property, false, Level::Field, &path.child("properties").key(name), errors);
     }
-    let foreign = [
+    let structural_keywords = [
         (!schema.ty.is_empty(), "type", "must be empty to be structural"),
         (schema.additional.is_some(), "additionalProperties", "must be undefined to be structural"),
         (schema.default.is_some(), "default", "must be undefined to be structural"),
@@ -179,8 +199,8 @@ fn nested(schema: &Schema, skip_any: bool, level: Level, path: &Path<'_>, errors
         (schema.map_type.is_some(), "x-kubernetes-map-type", "must be undefined to be structural"),
         (!schema.rules.is_empty(), "x-kubernetes-validations", "must be empty to be structural"),
     ];
-    for (is, name, rule) in foreign {
-        if is {
+    for (is_set, name, rule) in structural_keywords {
+        if is_set {
             errors.push(FieldError::forbidden(path.child(name), rule));
         }
     }
@@ -191,34 +211,51 @@ fn nested(schema: &Schema, skip_any: bool, level: Level, path: &Path<'_>, errors
 }
 
 /// Validates that the structural schema declares all fields that a value validation refers to.
-fn complete(asked: &Schema, shape: &Schema, at: &Path<'_>, from: &Path<'_>, errors: &mut Errors) {
-    if let Some(not) = &asked.not {
-        complete_nested(not, Some(shape), at, &from.child("not"), errors);
+fn check_declared(
+    validation: &Schema,
+    structure: &Schema,
+    path: &Path<'_>,
+    validation_path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if let Some(not) = &validation.not {
+        check_declared_nested(not, Some(structure), path, &validation_path.child("not"), errors);
     }
-    for (list, name) in [(&asked.all_of, "allOf"), (&asked.any_of, "anyOf"), (&asked.one_of, "oneOf")] {
-        for (i, one) in list.iter().enumerate() {
-            complete_nested(one, Some(shape), at, &from.child(name).index(i), errors);
+    for (alternatives, keyword) in
+        [(&validation.all_of, "allOf"), (&validation.any_of, "anyOf"), (&validation.one_of, "oneOf")]
+    {
+        for (i, one) in alternatives.iter().enumerate() {
+            let one_path = validation_path.child(keyword);
+            check_declared_nested(one, Some(structure), path, &one_path.index(i), errors);
         }
     }
 }
 
-fn complete_nested(
-    asked: &Schema,
-    shape: Option<&Schema>,
-    at: &Path<'_>,
-    from: &Path<'_>,
+fn check_declared_nested(
+    validation: &Schema,
+    structure: Option<&Schema>,
+    path: &Path<'_>,
+    validation_path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let Some(shape) = shape else {
-        errors.push(FieldError::required(at, format!("because it is defined in {from}")));
+    let Some(structure) = structure else {
+        errors.push(FieldError::required(path, format!("because it is defined in {validation_path}")));
         return;
     };
-    complete(asked, shape, at, from, errors);
-    if let Some(items) = &asked.items {
-        complete_nested(items, shape.items.as_deref(), &at.child("items"), &from.child("items"), errors);
+    check_declared(validation, structure, path, validation_path, errors);
+    if let Some(items) = &validation.items {
+        let items_path = validation_path.child("items");
+        check_declared_nested(items, structure.items.as_deref(), &path.child("items"), &items_path, errors);
     }
-    for (name, below) in &asked.properties {
-        let (at, from) = (at.child("properties"), from.child("properties"));
-        complete_nested(below, shape.properties.get(name), &at.key(name), &from.key(name), errors);
+    for (name, property) in &validation.properties {
+        let path = path.child("properties");
+        let validation_path = validation_path.child("properties");
+        check_declared_nested(
+            property,
+            structure.properties.get(name),
+            &path.key(name),
+            &validation_path.key(name),
+            errors,
+        );
     }
 }

@@ -19,9 +19,9 @@ pub fn defaults(value: &mut Value, schema: &Schema) {
                 }
             }
             for (name, inner) in map.iter_mut() {
-                let Some(below) = schema.field(name) else { continue };
-                replace_null(inner, below);
-                defaults(inner, below);
+                let Some(field) = schema.field(name) else { continue };
+                replace_null(inner, field);
+                defaults(inner, field);
             }
         }
         Value::Array(list) => {
@@ -48,11 +48,11 @@ fn replace_null(value: &mut Value, schema: &Schema) {
 pub fn without_nulls(value: &mut Value, schema: Option<&Schema>) {
     match value {
         Value::Object(map) => map.retain(|name, inner| {
-            let below = schema.and_then(|schema| schema.field(name));
+            let field = schema.and_then(|schema| schema.field(name));
             let drop =
-                inner.is_null() && below.is_some_and(|below| !below.nullable && below.default.is_none());
+                inner.is_null() && field.is_some_and(|field| !field.nullable && field.default.is_none());
             if !drop {
-                without_nulls(inner, below);
+                without_nulls(inner, field);
             }
             !drop
         }),

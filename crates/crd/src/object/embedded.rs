@@ -4,7 +4,7 @@ use plumb_validation::field::{FieldError, Path};
 use plumb_validation::names::dns_1035_label;
 use serde_json::{Map, Value};
 
-use super::shown;
+use super::bad_value;
 use crate::schema::Schema;
 
 /// Validates the kinds and API versions of embedded resources. Their metadata is already decoded.
@@ -14,23 +14,23 @@ pub fn embedded(object: &Value, schema: &Schema) -> Vec<FieldError> {
     errors
 }
 
-/// Why an object does not decode: an embedded resource whose kind or API version is not a string.
+/// The error of an object that cannot be decoded: the kind or API version of an embedded resource is not a string.
 pub fn unreadable(object: &Value, schema: &Schema) -> Option<FieldError> {
-    embedded(object, schema).into_iter().find(|error| error.detail == NO_TEXT)
+    embedded(object, schema).into_iter().find(|error| error.detail == NOT_A_STRING)
 }
 
-const NO_TEXT: &str = "must be a string";
+const NOT_A_STRING: &str = "must be a string";
 
 fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(map) => {
             if schema.embedded {
-                identity(value, path, errors);
+                check_type_meta(value, path, errors);
             }
             for (name, inner) in map {
                 match (schema.properties.get(name), schema.additional_schema()) {
-                    (Some(below), _) => visit(inner, below, &path.child(name), errors),
-                    (None, Some(below)) => visit(inner, below, &path.key(name), errors),
+                    (Some(field_schema), _) => visit(inner, field_schema, &path.child(name), errors),
+                    (None, Some(field_schema)) => visit(inner, field_schema, &path.key(name), errors),
                     (None, None) => {}
                 }
             }
@@ -51,17 +51,17 @@ pub fn each_inside<E>(
     value: &mut Value,
     schema: &Schema,
     path: &Path<'_>,
-    work: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
+    visitor: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     match value {
         Value::Object(map) => {
             if schema.embedded {
-                work(map, path)?;
+                visitor(map, path)?;
             }
             for (name, inner) in map {
                 match (schema.properties.get(name), schema.additional_schema()) {
-                    (Some(below), _) => each_inside(inner, below, &path.child(name), work)?,
-                    (None, Some(below)) => each_inside(inner, below, &path.key(name), work)?,
+                    (Some(field_schema), _) => each_inside(inner, field_schema, &path.child(name), visitor)?,
+                    (None, Some(field_schema)) => each_inside(inner, field_schema, &path.key(name), visitor)?,
                     (None, None) => {}
                 }
             }
@@ -69,7 +69,7 @@ pub fn each_inside<E>(
         Value::Array(list) => {
             let Some(items) = &schema.items else { return Ok(()) };
             for (i, element) in list.iter_mut().enumerate() {
-                each_inside(element, items, &path.index(i), work)?;
+                each_inside(element, items, &path.index(i), visitor)?;
             }
         }
         _ => {}
@@ -77,7 +77,7 @@ pub fn each_inside<E>(
     Ok(())
 }
 
-fn identity(object: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn check_type_meta(object: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for field in ["apiVersion", "kind"] {
         let path = path.child(field);
         match object.get(field) {
@@ -98,7 +98,7 @@ fn identity(object: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
                 }
             }
             Some(Value::String(_)) => {}
-            Some(other) => errors.push(FieldError::invalid(path, shown(other), NO_TEXT)),
+            Some(other) => errors.push(FieldError::invalid(path, bad_value(other), NOT_A_STRING)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plumb_validation::field::{FieldError, Path};
 use serde_json::{Map, Value};
 
-use super::shown;
+use super::bad_value;
 use crate::schema::Schema;
 
 /// The duplicates in lists with the type `set` or `map`.
@@ -20,16 +20,16 @@ fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<Field
         Value::Object(map) => {
             for (name, inner) in map {
                 match (schema.properties.get(name), schema.additional_schema()) {
-                    (Some(below), _) => visit(inner, below, &path.child(name), errors),
-                    (None, Some(below)) => visit(inner, below, &path.key(name), errors),
+                    (Some(field_schema), _) => visit(inner, field_schema, &path.child(name), errors),
+                    (None, Some(field_schema)) => visit(inner, field_schema, &path.key(name), errors),
                     (None, None) => {}
                 }
             }
         }
         Value::Array(list) => {
             match schema.list_type.as_deref() {
-                Some("set") => repeated(list.iter().cloned(), path, errors),
-                Some("map") => keyed(list, &schema.list_keys, path, errors),
+                Some("set") => add_duplicates(list.iter().cloned(), path, errors),
+                Some("map") => add_duplicate_keys(list, &schema.list_keys, path, errors),
                 _ => {}
             }
             if let Some(items) = &schema.items {
@@ -42,29 +42,29 @@ fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<Field
     }
 }
 
-/// Adds an error for the first duplicate of each value.
-fn repeated(values: impl Iterator<Item = Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+/// Adds an error for the first duplicate of each value; a value that occurs three times is reported once.
+fn add_duplicates(values: impl Iterator<Item = Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (i, value) in values.enumerate() {
         let times = seen.entry(value.to_string()).or_default();
         *times += 1;
         if *times == 2 {
-            errors.push(FieldError::duplicate(path.index(i), shown(&value)));
+            errors.push(FieldError::duplicate(path.index(i), bad_value(&value)));
         }
     }
 }
 
-fn keyed(list: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn add_duplicate_keys(list: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some((i, wrong)) =
         list.iter().enumerate().find(|(_, value)| !value.is_object() && !value.is_null())
     {
         let rule = "must be an object for an array of list-type map";
-        errors.push(FieldError::invalid(path.index(i), shown(wrong), rule));
+        errors.push(FieldError::invalid(path.index(i), bad_value(wrong), rule));
         return;
     }
     let key_of = |element: &Value| {
-        let own = keys.iter().filter_map(|key| Some((key.clone(), element.get(key)?.clone())));
-        Value::Object(own.collect::<Map<String, Value>>())
+        let entries = keys.iter().filter_map(|key| Some((key.clone(), element.get(key)?.clone())));
+        Value::Object(entries.collect::<Map<String, Value>>())
     };
-    repeated(list.iter().map(key_of), path, errors);
+    add_duplicates(list.iter().map(key_of), path, errors);
 }

@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use crate::schema::{Additional, Schema};
 
-const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// The fields that every object has, which its schema does not prune.
+const OBJECT_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Prunes an object by its schema. Returns the sorted paths of the dropped fields.
 pub fn prune_root(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
     if schema.keeps_unknown() {
-        inside(object, schema, true, &mut String::new(), &mut dropped);
+        prune_preserving(object, schema, true, &mut String::new(), &mut dropped);
     } else {
         visit(object, Some(schema), true, &mut String::new(), &mut dropped);
     }
@@ -31,26 +32,26 @@ fn visit(
     dropped: &mut Vec<String>,
 ) {
     if let Some(schema) = schema.filter(|schema| schema.keeps_unknown()) {
-        return inside(value, schema, root, path, dropped);
+        return prune_preserving(value, schema, root, path, dropped);
     }
     match value {
         Value::Object(map) => map.retain(|name, inner| {
-            if root && META.contains(&name.as_str()) {
+            if root && OBJECT_META.contains(&name.as_str()) {
                 return true;
             }
             let before = path.len();
-            let (known, below) = match schema {
+            let (known, inner_schema) = match schema {
                 None => (false, None),
                 Some(schema) => match (schema.properties.get(name), &schema.additional) {
-                    (Some(own), _) => (true, Some(own)),
+                    (Some(property), _) => (true, Some(property)),
                     (None, Some(Additional::Schema(other))) => (true, Some(&**other)),
                     (None, Some(Additional::Allowed(_))) => (true, None),
                     (None, None) => (false, None),
                 },
             };
-            push(path, name);
+            push_field(path, name);
             if known {
-                visit(inner, below, below.is_some_and(|schema| schema.embedded), path, dropped);
+                visit(inner, inner_schema, inner_schema.is_some_and(|schema| schema.embedded), path, dropped);
             } else {
                 dropped.push(path.clone());
             }
@@ -61,7 +62,7 @@ fn visit(
             let items = schema.and_then(|schema| schema.items.as_deref());
             for (i, element) in list.iter_mut().enumerate() {
                 let before = path.len();
-                step_into(path, i);
+                push_index(path, i);
                 visit(element, items, items.is_some_and(|schema| schema.embedded), path, dropped);
                 path.truncate(before);
             }
@@ -70,18 +71,24 @@ fn visit(
     }
 }
 
-/// Prunes below a schema that preserves unknown fields: only the specified fields are pruned further.
-fn inside(value: &mut Value, schema: &Schema, root: bool, path: &mut String, dropped: &mut Vec<String>) {
+/// Prunes the children of a value that preserves unknown fields: only fields with a schema are pruned further.
+fn prune_preserving(
+    value: &mut Value,
+    schema: &Schema,
+    root: bool,
+    path: &mut String,
+    dropped: &mut Vec<String>,
+) {
     match value {
         Value::Object(map) => {
             for (name, inner) in map.iter_mut() {
-                if root && META.contains(&name.as_str()) {
+                if root && OBJECT_META.contains(&name.as_str()) {
                     continue;
                 }
-                let Some(below) = schema.field(name) else { continue };
+                let Some(inner_schema) = schema.field(name) else { continue };
                 let before = path.len();
-                push(path, name);
-                visit(inner, Some(below), below.embedded, path, dropped);
+                push_field(path, name);
+                visit(inner, Some(inner_schema), inner_schema.embedded, path, dropped);
                 path.truncate(before);
             }
         }
@@ -89,8 +96,8 @@ fn inside(value: &mut Value, schema: &Schema, root: bool, path: &mut String, dro
             let Some(items) = &schema.items else { return };
             for (i, element) in list.iter_mut().enumerate() {
                 let before = path.len();
-                step_into(path, i);
-                inside(element, items, items.embedded, path, dropped);
+                push_index(path, i);
+                prune_preserving(element, items, items.embedded, path, dropped);
                 path.truncate(before);
             }
         }
@@ -98,14 +105,14 @@ fn inside(value: &mut Value, schema: &Schema, root: bool, path: &mut String, dro
     }
 }
 
-fn push(path: &mut String, name: &str) {
+fn push_field(path: &mut String, name: &str) {
     if !path.is_empty() {
         path.push('.');
     }
     path.push_str(name);
 }
 
-fn step_into(path: &mut String, index: usize) {
+fn push_index(path: &mut String, index: usize) {
     path.push('[');
     path.push_str(&index.to_string());
     path.push(']');

@@ -17,14 +17,25 @@ pub(crate) enum FieldPathError {
     InvalidField,
 }
 
-/// Resolves a field path in a schema: its form in messages, its first name, and the schema of the field.
+/// A field path that was resolved in a schema.
+pub(crate) struct Resolved<'s> {
+    /// The path as error messages display it.
+    pub(crate) path: String,
+    /// The first name of the path.
+    pub(crate) first_name: String,
+    /// The schema of the field.
+    pub(crate) schema: &'s Schema,
+}
+
+/// Resolves a field path in a schema; `brackets` allows the notation `['key']`.
 pub(crate) fn field_path<'s>(
     text: &str,
     schema: &'s Schema,
     brackets: bool,
-) -> Result<(String, String, &'s Schema), FieldPathError> {
-    let mut here = Some(schema);
-    let (mut path, mut first) = (String::new(), String::new());
+) -> Result<Resolved<'s>, FieldPathError> {
+    let mut current = Some(schema);
+    let mut path = String::new();
+    let mut first_name = String::new();
     let mut rest = text;
     while !rest.is_empty() {
         let name = if let Some(tail) = rest.strip_prefix('[') {
@@ -52,22 +63,22 @@ pub(crate) fn field_path<'s>(
             let stop = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
             return Err(FieldPathError::NotASeparator(rest[..stop].to_owned()));
         };
-        let schema = here.ok_or(FieldPathError::InvalidField)?;
+        let schema = current.ok_or(FieldPathError::InvalidField)?;
         if !schema.properties.is_empty() {
-            here = Some(schema.properties.get(name).ok_or(FieldPathError::InvalidField)?);
+            current = Some(schema.properties.get(name).ok_or(FieldPathError::InvalidField)?);
             if !path.is_empty() {
                 path.push('.');
             }
             path.push_str(name);
         } else if schema.additional.is_some() {
-            here = schema.additional_schema();
+            current = schema.additional_schema();
             path.extend(["[", name, "]"]);
         } else {
             return Err(FieldPathError::InvalidField);
         }
-        if first.is_empty() {
-            name.clone_into(&mut first);
+        if first_name.is_empty() {
+            name.clone_into(&mut first_name);
         }
     }
-    here.map(|schema| (path, first, schema)).ok_or(FieldPathError::InvalidField)
+    current.map(|schema| Resolved { path, first_name, schema }).ok_or(FieldPathError::InvalidField)
 }

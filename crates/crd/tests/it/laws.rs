@@ -5,24 +5,25 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// The names that fields have: few, so that objects and schemas meet.
+/// The names of fields: few, so that objects have fields that schemas declare.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn name() -> impl Strategy<Value = String> {
     proptest::sample::select(NAMES.to_vec()).prop_map(str::to_owned)
 }
 
-/// A schema, and a value that it allows; both without anything optional.
+/// A schema of a scalar, and a value that it allows.
 fn leaf() -> impl Strategy<Value = (Value, Value)> {
     prop_oneof![
-        (-9..9_i64).prop_map(|own| (json!({ "type": "integer", "minimum": -9, "maximum": 9 }), json!(own))),
-        proptest::bool::ANY.prop_map(|own| (json!({ "type": "boolean" }), json!(own))),
-        "[a-z]{0,4}".prop_map(|own| (json!({ "type": "string", "maxLength": 4 }), json!(own))),
-        name().prop_map(|own| (json!({ "type": "string", "enum": NAMES }), json!(own))),
-        (0..99_u8).prop_map(|own| (json!({ "x-kubernetes-int-or-string": true }), json!(own))),
-        any_value(2).prop_map(|own| {
+        (-9..9_i64)
+            .prop_map(|value| (json!({ "type": "integer", "minimum": -9, "maximum": 9 }), json!(value))),
+        proptest::bool::ANY.prop_map(|value| (json!({ "type": "boolean" }), json!(value))),
+        "[a-z]{0,4}".prop_map(|value| (json!({ "type": "string", "maxLength": 4 }), json!(value))),
+        name().prop_map(|value| (json!({ "type": "string", "enum": NAMES }), json!(value))),
+        (0..99_u8).prop_map(|value| (json!({ "x-kubernetes-int-or-string": true }), json!(value))),
+        any_value(2).prop_map(|value| {
             let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-            (free, json!({ "free": own }))
+            (free, json!({ "free": value }))
         }),
     ]
 }
@@ -46,10 +47,11 @@ fn shape() -> impl Strategy<Value = (Value, Value)> {
     leaf().prop_recursive(4, 24, 4, |inner| {
         let fields = btree_map(name(), field(inner.clone()), 0..4);
         let object = (fields, proptest::bool::ANY).prop_map(|(fields, partly)| {
-            let (mut properties, mut object) = (Map::new(), Map::new());
-            for (place, (name, (schema, value))) in fields.into_iter().enumerate() {
+            let mut properties = Map::new();
+            let mut object = Map::new();
+            for (i, (name, (schema, value))) in fields.into_iter().enumerate() {
                 properties.insert(name.clone(), schema);
-                if !partly || place % 2 == 0 {
+                if !partly || i % 2 == 0 {
                     object.insert(name, value);
                 }
             }
@@ -117,7 +119,7 @@ fn texts(errors: &[plumb_validation::field::FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Whether everything of one value is in another, but for nulls.
+/// Whether a value has all fields and elements of another, except for nulls.
 fn is_within(small: &Value, large: &Value) -> bool {
     match (small, large) {
         (Value::Null, _) => true,
@@ -133,15 +135,15 @@ fn is_within(small: &Value, large: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn a_structural_schema_is_accepted_and_so_is_what_it_allows((spec, value) in shape()) {
+    fn a_structural_schema_and_the_values_that_it_allows_are_accepted((spec, value) in shape()) {
         let definition = define(&spec);
         prop_assert_eq!(texts(&definition::create(&definition)), Vec::<String>::new());
         let version = compile(&spec);
-        let mut own = object(value);
-        prop_assert_eq!(version.prune(&mut own.clone()), Vec::<String>::new());
-        prop_assert_eq!(texts(&version.create(&own, Vec::new())), Vec::<String>::new());
-        version.complete(&mut own);
-        prop_assert_eq!(texts(&version.create(&own, Vec::new())), Vec::<String>::new());
+        let mut object = object(value);
+        prop_assert_eq!(version.prune(&mut object.clone()), Vec::<String>::new());
+        prop_assert_eq!(texts(&version.create(&object, Vec::new())), Vec::<String>::new());
+        version.complete(&mut object);
+        prop_assert_eq!(texts(&version.create(&object, Vec::new())), Vec::<String>::new());
     }
 
     #[test]
@@ -168,34 +170,36 @@ proptest! {
     #[test]
     fn defaulting_changes_no_field_that_is_set((spec, _) in shape(), value in any_value(4)) {
         let version = compile(&spec);
-        let mut said = object(value);
-        version.prune(&mut said);
-        let mut completed = said.clone();
+        let mut original = object(value);
+        version.prune(&mut original);
+        let mut completed = original.clone();
         version.complete(&mut completed);
-        prop_assert!(is_within(&said, &completed), "{said} became {completed}");
+        prop_assert!(is_within(&original, &completed), "{original} became {completed}");
     }
 
     #[test]
     fn unchanged_invalid_values_are_tolerated((spec, _) in shape(), value in any_value(4)) {
         let version = compile(&spec);
-        let mut own = object(value);
-        version.complete(&mut own);
-        let (errors, warnings) = version.update(&own, &own, Vec::new());
+        let mut object = object(value);
+        version.complete(&mut object);
+        let (errors, warnings) = version.update(&object, &object, Vec::new());
         prop_assert_eq!(texts(&errors), Vec::<String>::new());
         prop_assert_eq!(warnings, Vec::<String>::new());
     }
 
     #[test]
-    fn another_change_does_not_mend_what_it_breaks(
+    fn an_update_of_a_valid_object_is_validated_like_a_new_object(
         (spec, value) in shape(),
         wrong in any_value(4),
     ) {
         let version = compile(&spec);
-        let (mut old, mut new) = (object(value), object(wrong));
+        let mut old = object(value);
+        let mut new = object(wrong);
         version.complete(&mut old);
         version.complete(&mut new);
-        // What was right before is judged as if it were new.
-        let (changed, fresh) = (version.update(&old, &new, Vec::new()).0, version.create(&new, Vec::new()));
-        prop_assert_eq!(changed.is_empty(), fresh.is_empty(), "{:?} {:?}", texts(&changed), texts(&fresh));
+        // A valid old object has no errors that ratcheting could drop.
+        let (updated, _) = version.update(&old, &new, Vec::new());
+        let created = version.create(&new, Vec::new());
+        prop_assert_eq!(updated.is_empty(), created.is_empty(), "{:?} {:?}", texts(&updated), texts(&created));
     }
 }
