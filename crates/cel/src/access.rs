@@ -1,4 +1,4 @@
-//! The authorizer library: checks that an expression builds up step by step, and the decisions that answer them.
+//! The authorizer library: checks that an expression builds step by step, and the decisions about them.
 //!
 //! ```text
 //!   authorizer ──path(p)──────────────────────────────────▶ PathCheck ─────check(verb)──▶ Decision
@@ -8,16 +8,16 @@
 
 use std::fmt;
 
-/// Decides whether a user may do something. The caller provides it: this crate knows no users.
+/// Authorizes requests. The caller implements it, since this crate knows no users.
 pub trait Authorizer: Sync {
     /// The decision for the user of the request, or for a service account (namespace and name).
     fn decide(&self, account: Option<(&str, &str)>, request: &AccessRequest<'_>) -> Decision;
 }
 
-/// What a check asks for.
+/// The request that a check authorizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessRequest<'a> {
-    /// A request for a path that names no resource.
+    /// A request for a non-resource path.
     Path {
         /// The path.
         path: &'a str,
@@ -28,12 +28,12 @@ pub enum AccessRequest<'a> {
     Resource {
         /// The resource.
         check: &'a ResourceCheck,
-        /// The verb of the API.
+        /// The API verb.
         verb: &'a str,
     },
 }
 
-/// A resource that a check asks for. Empty fields are not specified.
+/// The resource of a check. Empty fields are not specified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceCheck {
     /// The API group.
@@ -52,18 +52,18 @@ pub struct ResourceCheck {
     pub label_selector: String,
 }
 
-/// The answer to a check.
+/// The decision of the authorizer about a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the authorizer allows the request.
     pub allowed: bool,
-    /// Why, in the words of the authorizer.
+    /// The reason that the authorizer gives.
     pub reason: String,
-    /// Why it could not decide.
+    /// The error if the authorizer could not decide.
     pub error: Option<String>,
 }
 
-/// An authorizer, or a check that an expression has begun to build.
+/// An authorizer, or a check that an expression is building.
 #[derive(Clone)]
 pub struct Access<'a> {
     pub(crate) authorizer: &'a dyn Authorizer,
@@ -71,7 +71,7 @@ pub struct Access<'a> {
     pub(crate) stage: Stage,
 }
 
-/// How far a check is built.
+/// How much of a check has been built.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
     Authorizer,

@@ -1,12 +1,12 @@
-//! Expressions as trees.
+//! The syntax tree of an expression.
 
-/// A node. Its number leads to what the checker found out about it.
+/// A node. The results of the type checker are indexed by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub(crate) id: usize,
-    /// Where it stands in the text, in characters.
+    /// The position in the text, in characters.
     pub(crate) at: usize,
-    /// How deep its branches reach.
+    /// The depth of the subtree.
     pub(crate) depth: usize,
     pub(crate) kind: Kind,
 }
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Select {
         operand: Box<Expr>,
         field: String,
-        /// Whether it only asks if the field is there.
+        /// Whether this is the test of `has()`, which does not read the field.
         test: bool,
     },
     Call {
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     },
     List {
         elements: Vec<Expr>,
-        /// The places of elements that may be absent.
+        /// The indexes of optional elements (`[?a]`).
         optional: Vec<usize>,
     },
     Map(Vec<Entry>),
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) optional: bool,
 }
 
-/// A field of an object that an expression makes.
+/// A field of a message literal.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageField {
     pub(crate) at: usize,
@@ -56,7 +56,7 @@ pub(crate) struct MessageField {
     pub(crate) optional: bool,
 }
 
-/// A loop over a list or a map, which macros are made of.
+/// A comprehension: a loop over a list or a map, to which macros expand.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) range: Expr,
@@ -69,11 +69,11 @@ pub(crate) struct Fold {
     pub(crate) result: Expr,
 }
 
-/// The name that loops gather their result under; no text can name it.
+/// The name of the accumulator of a comprehension; no identifier can be equal to it.
 pub(crate) const RESULT: &str = "@result";
 
 impl Fold {
-    /// Whether it only gives a value a name.
+    /// Whether the comprehension only binds a value to a name.
     pub(crate) fn is_bind(&self) -> bool {
         matches!(&self.range.kind, Kind::List { elements, .. } if elements.is_empty())
             && matches!(self.condition.kind, Kind::Literal(Literal::Bool(false)))
@@ -93,7 +93,7 @@ pub(crate) enum Literal {
 }
 
 impl Expr {
-    /// The dotted name that an expression spells, if it does nothing else.
+    /// The dotted name, such as `a.b`, if the expression is nothing else.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),
@@ -104,6 +104,7 @@ impl Expr {
         }
     }
 
+    /// Visits the direct children.
     pub(crate) fn children<'a>(&'a self, mut visit: impl FnMut(&'a Self)) {
         match &self.kind {
             Kind::Literal(_) | Kind::Ident(_) => {}
@@ -130,12 +131,12 @@ impl Expr {
         }
     }
 
-    /// Whether it speaks of a variable.
+    /// Whether the expression uses a variable.
     pub(crate) fn mentions(&self, name: &str) -> bool {
-        self.all().any(|expr| matches!(&expr.kind, Kind::Ident(own) if own == name))
+        self.all().any(|expr| matches!(&expr.kind, Kind::Ident(ident) if ident == name))
     }
 
-    /// The fields of a variable that it reads.
+    /// The fields of a variable that the expression reads.
     pub(crate) fn fields_of<'a>(&'a self, variable: &str) -> impl Iterator<Item = &'a str> {
         self.all().filter_map(move |expr| match &expr.kind {
             Kind::Select { operand, field, .. } => operand.is_ident(variable).then_some(field.as_str()),
@@ -149,17 +150,17 @@ impl Expr {
         })
     }
 
-    /// Whether it is the name of a variable and nothing else.
+    /// Whether the expression is only the name of a variable.
     fn is_ident(&self, name: &str) -> bool {
-        matches!(&self.kind, Kind::Ident(own) if own == name)
+        matches!(&self.kind, Kind::Ident(ident) if ident == name)
     }
 
-    /// It and everything below it.
+    /// The expression and all its descendants.
     fn all(&self) -> impl Iterator<Item = &Self> {
-        let mut waiting = vec![self];
+        let mut pending = vec![self];
         std::iter::from_fn(move || {
-            let expr = waiting.pop()?;
-            expr.children(|child| waiting.push(child));
+            let expr = pending.pop()?;
+            expr.children(|child| pending.push(child));
             Some(expr)
         })
     }

@@ -1,4 +1,4 @@
-//! Whether an expression makes sense, before there are values.
+//! The type checker.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::error::Issue;
 use crate::functions::{Overload, overloads};
 use crate::types::Type;
 
-/// What was found out about the nodes of a tree, by their numbers.
+/// The results of the type checker, indexed by the ids of nodes.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) types: Vec<Type>,
-    /// The prices that may be due for a call.
+    /// The ids of the overloads that a call may resolve to, by which costs are looked up.
     pub(crate) calls: Vec<Vec<&'static str>>,
-    /// Elements of lists and maps whose type is not that of the first.
+    /// Errors of lists and maps whose elements have different types.
     pub(crate) mixed: Vec<Issue>,
 }
 
-/// Checks a tree; names of functions that contain dots are put together on the way.
+/// Checks the types of a tree, and resolves the names of functions that contain dots.
 pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked, Vec<Issue>> {
     let mut checker = Checker {
         env,
@@ -39,31 +39,31 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
     Ok(Checked { types, calls: checker.calls, mixed: checker.mixed })
 }
 
-/// How deep types nest.
+/// The maximum depth of a type.
 const MAX_DEPTH: usize = 64;
 
 struct Checker<'e> {
     env: &'e Env,
     scopes: Vec<(String, Type)>,
-    /// What open types were found to be.
+    /// What type parameters are bound to.
     bound: Vec<Option<Type>>,
-    /// What they were before, in the order of changes: a failed attempt undoes its own.
+    /// The previous bindings in the order of changes, so that a failed attempt can be undone.
     undo: Vec<(usize, Option<Type>)>,
     types: Vec<Type>,
     calls: Vec<Vec<&'static str>>,
     issues: Vec<Issue>,
-    /// Elements of lists and maps whose type is not that of those before. They count if nothing else is wrong.
+    /// Errors of lists and maps whose elements have different types. They are reported only if there are no other issues.
     mixed: Vec<Issue>,
     /// How many calls of `format` the visited expression is an argument of.
     formats: usize,
 }
 
-/// How much more of a type is known. A few levels of `{x: x}` make a type of any size, and what recurses through types that
-/// nest deep exhausts the stack.
+/// The remaining size of a type that is resolved. A few levels of `{x: x}` make a type of any size, and recursion through a
+/// deeply nested type would exhaust the stack.
 struct Bounds {
-    /// How many more types it is composed of.
+    /// The remaining number of types.
     parts: usize,
-    /// How much deeper they nest.
+    /// The remaining depth.
     depth: usize,
 }
 
@@ -89,7 +89,7 @@ impl Checker<'_> {
         Type::Param(self.bound.len() - 1)
     }
 
-    /// What a type is as far as it is known.
+    /// What a type is bound to, without its element types.
     fn known(&self, ty: &Type) -> Type {
         match ty {
             Type::Param(number) => match self.bound.get(*number).and_then(Option::as_ref) {
@@ -100,18 +100,17 @@ impl Checker<'_> {
         }
     }
 
-    /// The same, all the way down; what stayed open can be anything.
+    /// Resolves a type with its element types; unbound parameters become `dyn`.
     fn settled(&self, ty: &Type) -> Type {
         self.resolved(ty, &Type::is_param, &mut Bounds::default())
     }
 
-    /// The same, where what stayed open stays so.
+    /// Resolves a type with its element types; unbound parameters remain.
     fn substituted(&self, ty: &Type) -> Type {
         self.resolved(ty, &|_| false, &mut Bounds::default())
     }
 
-    /// A type all the way down, as far as it is within bounds. What is said to be anything, and what is beyond the bounds,
-    /// can be anything.
+    /// Resolves a type with its element types. Types that `is_anything` selects, and types beyond the bounds, become `dyn`.
     fn resolved(&self, ty: &Type, is_anything: &dyn Fn(&Type) -> bool, bounds: &mut Bounds) -> Type {
         let known = self.known(ty);
         if is_anything(&known) || bounds.parts == 0 || bounds.depth == 0 {
@@ -133,7 +132,7 @@ impl Checker<'_> {
     }
 
     fn set(&mut self, expr: &Expr, ty: Type) -> Type {
-        // What is composed of types stays within the bounds.
+        // Limits the size of composed types.
         let ty = match ty {
             Type::List(_) | Type::Optional(_) | Type::Map(..) => self.substituted(&ty),
             other => other,
@@ -164,25 +163,28 @@ impl Checker<'_> {
                 Type::Error
             }),
             Kind::Select { operand, field, test } => {
-                let (test, field) = (*test, field.clone());
+                let test = *test;
+                let field = field.clone();
                 let of = self.visit(operand);
                 let ty = self.select(at, &of, &field, false);
                 if test { Type::Bool } else { ty }
             }
             Kind::List { elements, optional } => {
                 let optional = optional.clone();
-                let (mut joined, mut mixed) = (None, false);
+                let mut joined = None;
+                let mut mixed = false;
                 for (i, element) in elements.iter_mut().enumerate() {
                     let found = self.visit(element);
                     let found = self.unwrapped(element.at, found, optional.contains(&i));
-                    // Of a list the first is reported, of a map all.
+                    // Like upstream, only the first error of a list is reported, and all errors of a map.
                     mixed |= self.join(element.at, &mut joined, found, !mixed);
                 }
                 let of = joined.map_or_else(|| self.fresh(), |joined| joined.all);
                 Type::list(of)
             }
             Kind::Map(entries) => {
-                let (mut keys, mut values) = (None, None);
+                let mut keys = None;
+                let mut values = None;
                 for entry in entries {
                     let key = self.visit(&mut entry.key);
                     self.join(entry.key.at, &mut keys, key, true);
@@ -213,14 +215,15 @@ impl Checker<'_> {
                 _ if !known => {}
                 Some(expected) if self.assign(&expected, &found) => {}
                 Some(expected) => {
-                    let (expected, found) = (self.settled(&expected), self.settled(&found));
+                    let expected = self.settled(&expected);
+                    let found = self.settled(&found);
                     let message = format!(
                         "expected type of field '{}' is '{expected}' but provided type is '{found}'",
                         field.name
                     );
                     self.issue(field.at, message);
                 }
-                // As upstream, whose type of such a field has no name.
+                // Like upstream, where the type of an undefined field has an empty name.
                 None => {
                     let found = self.settled(&found);
                     let message = format!(
@@ -235,7 +238,7 @@ impl Checker<'_> {
     }
 
     fn lookup(&self, name: &str) -> Option<Type> {
-        if let Some((_, ty)) = self.scopes.iter().rev().find(|(own, _)| own == name) {
+        if let Some((_, ty)) = self.scopes.iter().rev().find(|(scope, _)| scope == name) {
             return Some(ty.clone());
         }
         self.env.ty(name).or_else(|| crate::value::type_named(name).map(|_| Type::Type))
@@ -248,7 +251,8 @@ impl Checker<'_> {
         self.scopes.iter().all(|(name, _)| name != root) && self.env.ty(&format!("{root}.{field}")).is_some()
     }
 
-    /// Resolves such a name. Named expressions stay fields of `variables`, which is how they are evaluated.
+    /// Resolves the dotted name of a variable. Named expressions remain fields of `variables`, since that is how they are
+    /// evaluated.
     fn declared(&mut self, expr: &mut Expr) -> Type {
         let Kind::Select { operand, field, test } = &mut expr.kind else { return Type::Error };
         let (Kind::Ident(root), test) = (&operand.kind, *test) else { return Type::Error };
@@ -317,15 +321,16 @@ impl Checker<'_> {
         }
     }
 
-    /// Adds the type of an element to those before it, and answers whether it is another than the first.
+    /// Joins the type of an element with the types before it. Returns whether it differs from the first.
     fn join(&mut self, at: usize, joined: &mut Option<Joined>, found: Type, report: bool) -> bool {
         let Some(Joined { first, all }) = joined.take() else {
             *joined = Some(Joined { first: found.clone(), all: found });
             return false;
         };
         let fits = self.assign(&all, &found);
-        let (expected, given) = (self.settled(&first), self.settled(&found));
-        // The arguments of `format` alone may be of any types.
+        let expected = self.settled(&first);
+        let given = self.settled(&found);
+        // Only the arguments of `format` can have different types.
         let mixed = self.formats == 0 && !expected.same(&given);
         if mixed && report {
             let message = format!("expected type '{expected}' but found '{given}'");
@@ -343,14 +348,15 @@ impl Checker<'_> {
     }
 
     fn mismatch(&mut self, at: usize, expected: &Type, found: &Type) {
-        let (expected, found) = (self.settled(expected), self.settled(found));
+        let expected = self.settled(expected);
+        let found = self.settled(found);
         self.issue(at, format!("expected type '{expected}' but found '{found}'"));
     }
 
     fn fold(&mut self, fold: &mut Fold) -> Type {
         let range = self.visit(&mut fold.range);
         let range = self.known(&range);
-        let gathered = self.visit(&mut fold.init);
+        let accumulator = self.visit(&mut fold.init);
         let two = fold.second.is_some();
         let (first, second) = match &range {
             Type::List(of) if two => (Type::Int, (**of).clone()),
@@ -368,8 +374,8 @@ impl Checker<'_> {
                 (Type::Error, Type::Error)
             }
         };
-        let outside = self.scopes.len();
-        self.scopes.push((fold.result_name.clone(), gathered.clone()));
+        let outer_scopes = self.scopes.len();
+        self.scopes.push((fold.result_name.clone(), accumulator.clone()));
         self.scopes.push((fold.variable.clone(), first));
         if let Some(name) = &fold.second {
             self.scopes.push((name.clone(), second));
@@ -377,10 +383,10 @@ impl Checker<'_> {
         let condition = self.visit(&mut fold.condition);
         self.expect(fold.condition.at, &Type::Bool, &condition);
         let step = self.visit(&mut fold.step);
-        self.expect(fold.step.at, &gathered, &step);
-        self.scopes.truncate(outside + 1);
+        self.expect(fold.step.at, &accumulator, &step);
+        self.scopes.truncate(outer_scopes + 1);
         let result = self.visit(&mut fold.result);
-        self.scopes.truncate(outside);
+        self.scopes.truncate(outer_scopes);
         self.substituted(&result)
     }
 
@@ -391,7 +397,8 @@ impl Checker<'_> {
     }
 
     fn call(&mut self, expr: &mut Expr) -> Type {
-        let (at, id) = (expr.at, expr.id);
+        let at = expr.at;
+        let id = expr.id;
         let Kind::Call { function, target, args } = &mut expr.kind else { return Type::Error };
         if function == "_?._" {
             return self.optional_select(at, id, args);
@@ -402,31 +409,31 @@ impl Checker<'_> {
         self.formats -= formats;
         if let Some(receiver) = target {
             let full = receiver.qualified_name().map(|name| format!("{name}.{function}"));
-            let hidden = |name: &str| name.starts_with("jsonpatch.") && !self.env.has_patch_types();
-            if let Some(full) = full.filter(|name| overloads(name).is_some() && !hidden(name)) {
+            let is_undeclared = |name: &str| name.starts_with("jsonpatch.") && !self.env.has_patch_types();
+            if let Some(full) = full.filter(|name| overloads(name).is_some() && !is_undeclared(name)) {
                 *function = full;
                 *target = None;
             } else {
                 types.insert(0, self.visit(receiver));
             }
         }
-        let Some(ways) = overloads(function) else {
+        let Some(overload_list) = overloads(function) else {
             self.issue(at, format!("undeclared reference to '{function}' (in container '')"));
             return Type::Error;
         };
         if matches!(function.as_str(), "_&&_" | "_||_") {
-            return self.logic(id, ways, args, &types);
+            return self.logic(id, overload_list, args, &types);
         }
-        if let Some((calls, result)) = self.resolve(ways, target.is_some(), &types) {
+        if let Some((calls, result)) = self.resolve(overload_list, target.is_some(), &types) {
             self.calls[id] = calls;
             return result;
         }
-        let shown: Vec<String> = types.iter().map(|ty| self.settled(ty).to_string()).collect();
-        let shown = match (target.is_some(), shown.split_first()) {
+        let names: Vec<String> = types.iter().map(|ty| self.settled(ty).to_string()).collect();
+        let signature = match (target.is_some(), names.split_first()) {
             (true, Some((receiver, rest))) => format!("{receiver}.({})", rest.join(", ")),
-            _ => format!("({})", shown.join(", ")),
+            _ => format!("({})", names.join(", ")),
         };
-        self.issue(at, format!("found no matching overload for '{function}' applied to '{shown}'"));
+        self.issue(at, format!("found no matching overload for '{function}' applied to '{signature}'"));
         Type::Error
     }
 
@@ -436,7 +443,7 @@ impl Checker<'_> {
         self.visit(field);
         if let Kind::Literal(Literal::Text(name)) = &field.kind
             && matches!(&operand.kind, Kind::Ident(root) if root == crate::composition::VARIABLES)
-            && self.scopes.iter().all(|(own, _)| own != crate::composition::VARIABLES)
+            && self.scopes.iter().all(|(scope, _)| scope != crate::composition::VARIABLES)
             && let Some(ty) = self.env.ty(&format!("{}.{name}", crate::composition::VARIABLES))
         {
             self.calls[id] = vec!["select_optional_field"];
@@ -448,37 +455,46 @@ impl Checker<'_> {
         self.select(at, &of, &name, true)
     }
 
-    fn logic(&mut self, id: usize, ways: &'static [Overload], args: &[Expr], types: &[Type]) -> Type {
-        let mut wrong = false;
+    fn logic(
+        &mut self,
+        id: usize,
+        overload_list: &'static [Overload],
+        args: &[Expr],
+        types: &[Type],
+    ) -> Type {
+        let mut has_error = false;
         for (arg, ty) in args.iter().zip(types) {
             if !self.assign(ty, &Type::Bool) {
                 self.mismatch(arg.at, &Type::Bool, ty);
-                wrong = true;
+                has_error = true;
             }
         }
-        self.calls[id] = ways.iter().map(|way| way.id).collect();
-        if wrong { Type::Error } else { Type::Bool }
+        self.calls[id] = overload_list.iter().map(|overload| overload.id).collect();
+        if has_error { Type::Error } else { Type::Bool }
     }
 
     fn resolve(
         &mut self,
-        ways: &'static [Overload],
+        overload_list: &'static [Overload],
         member: bool,
         types: &[Type],
     ) -> Option<(Vec<&'static str>, Type)> {
         let mut calls = Vec::new();
         let mut result: Option<Type> = None;
-        for way in ways.iter().filter(|way| way.member == member && way.params.len() == types.len()) {
-            let open: Vec<Type> = (0..way.open).map(|_| self.fresh()).collect();
-            let params: Vec<Type> = way.params.iter().map(|ty| opened(ty, &open)).collect();
+        for overload in overload_list
+            .iter()
+            .filter(|overload| overload.member == member && overload.params.len() == types.len())
+        {
+            let open: Vec<Type> = (0..overload.open).map(|_| self.fresh()).collect();
+            let params: Vec<Type> = overload.params.iter().map(|ty| substitute_params(ty, &open)).collect();
             if !self.assign_all(types, &params) {
                 continue;
             }
-            calls.push(way.id);
-            let answered = self.substituted(&opened(&way.result, &open));
+            calls.push(overload.id);
+            let returned = self.substituted(&substitute_params(&overload.result, &open));
             result = Some(match result {
-                None => answered,
-                Some(before) if before.is_open() || self.settled(&before).same(&self.settled(&answered)) => {
+                None => returned,
+                Some(before) if before.is_open() || self.settled(&before).same(&self.settled(&returned)) => {
                     before
                 }
                 Some(_) => Type::Dyn,
@@ -491,16 +507,16 @@ impl Checker<'_> {
         let before = self.undo.len();
         let fits = types.iter().zip(params).all(|(ty, param)| self.unify(ty, param, 0));
         if !fits {
-            for (number, was) in self.undo.drain(before..).rev() {
-                self.bound[number] = was;
+            for (number, previous) in self.undo.drain(before..).rev() {
+                self.bound[number] = previous;
             }
         }
         fits
     }
 
-    /// Whether a place of one type takes a value of another; open types become what makes it so.
-    fn assign(&mut self, place: &Type, value: &Type) -> bool {
-        self.assign_all(std::slice::from_ref(place), std::slice::from_ref(value))
+    /// Whether a value of one type can be assigned to another; binds the type parameters of both.
+    fn assign(&mut self, target: &Type, value: &Type) -> bool {
+        self.assign_all(std::slice::from_ref(target), std::slice::from_ref(value))
     }
 
     fn unify(&mut self, a: &Type, b: &Type, depth: usize) -> bool {
@@ -549,7 +565,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An open type that has met anything can be anything.
+    /// Binds a type parameter that was unified with `dyn` to `dyn`.
     fn widen(&mut self, ty: &Type, known: &Type) {
         if let Type::Param(number) = ty
             && !known.is_open()
@@ -559,15 +575,15 @@ impl Checker<'_> {
         }
     }
 
-    /// Finds what an open type is.
+    /// Binds a type parameter.
     fn bind(&mut self, number: usize, ty: Type) {
-        let was = self.bound[number].replace(ty);
-        self.undo.push((number, was));
+        let previous = self.bound[number].replace(ty);
+        self.undo.push((number, previous));
     }
 
     fn contains(&self, ty: &Type, number: usize) -> bool {
         match self.known(ty) {
-            Type::Param(own) => own == number,
+            Type::Param(other) => other == number,
             Type::List(of) | Type::Optional(of) => self.contains(&of, number),
             Type::Map(key, value) => self.contains(&key, number) || self.contains(&value, number),
             _ => false,
@@ -575,7 +591,7 @@ impl Checker<'_> {
     }
 }
 
-/// The type of a field of an object that expressions make; nothing if it has no such field.
+/// The type of a field of a message; `None` if the message has no such field.
 fn field_of(message: &str, field: &str) -> Option<Type> {
     match (message, field) {
         ("JSONPatch", "op" | "path" | "from") => Some(Type::Text),
@@ -585,13 +601,15 @@ fn field_of(message: &str, field: &str) -> Option<Type> {
     }
 }
 
-/// A type of the table with its letters replaced.
-fn opened(ty: &Type, open: &[Type]) -> Type {
+/// Replaces the type parameters of an overload.
+fn substitute_params(ty: &Type, open: &[Type]) -> Type {
     match ty {
         Type::Param(number) => open.get(*number).cloned().unwrap_or(Type::Dyn),
-        Type::List(of) => Type::list(opened(of, open)),
-        Type::Optional(of) => Type::optional(opened(of, open)),
-        Type::Map(key, value) => Type::Map(Arc::new(opened(key, open)), Arc::new(opened(value, open))),
+        Type::List(of) => Type::list(substitute_params(of, open)),
+        Type::Optional(of) => Type::optional(substitute_params(of, open)),
+        Type::Map(key, value) => {
+            Type::Map(Arc::new(substitute_params(key, open)), Arc::new(substitute_params(value, open)))
+        }
         other => other.clone(),
     }
 }

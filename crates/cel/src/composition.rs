@@ -14,23 +14,25 @@ use crate::types::Type;
 
 /// The variable that the named expressions are fields of.
 pub(crate) const VARIABLES: &str = "variables";
-/// How deep a variable may reach: its own depth and that of the variables it reads. It bounds the recursion of an
-/// evaluation, and how deep values can be nested.
-const MAX_REACH: usize = 512;
-/// What reading a variable adds to the depth of the expression.
-const STEP: usize = 2;
+/// The maximum depth of a variable: the depth of its expression and that of the variables that it reads. It bounds the
+/// recursion of an evaluation, and how deep values can be nested.
+const MAX_TOTAL_DEPTH: usize = 512;
+/// The depth that reading a variable adds to an expression.
+const READ_DEPTH: usize = 2;
 
-/// Named expressions, compiled in order: each can read those before it.
+/// Named expressions, compiled in order: each can read the previous ones.
 #[derive(Debug, Default)]
 pub struct Variables {
     list: Vec<Variable>,
-    places: HashMap<String, usize>,
+    /// The index of each variable in `list`.
+    indexes: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
 struct Variable {
     compiled: Result<Program, Broken>,
-    reach: usize,
+    /// The depth of the expression together with the variables that it reads.
+    total_depth: usize,
 }
 
 /// Why a variable has no value.
@@ -43,8 +45,8 @@ enum Broken {
 }
 
 impl Variables {
-    /// Compiles one more, and declares it in the environment for the expressions that come after. A variable that does
-    /// not compile is declared too, with any type, and fails where it is read.
+    /// Compiles a variable, and declares it in the environment for the expressions after it. A variable that does not
+    /// compile is declared with the type `dyn`; reading it fails.
     pub fn compile(&mut self, name: &str, text: &str, env: &mut Env) -> Result<(), Issues> {
         let compiled = Program::compile(text, env);
         let ty = compiled.as_ref().map_or(Type::Dyn, |program| program.output().declarable());
@@ -57,24 +59,24 @@ impl Variables {
             Ok(program) => (Ok(program), Ok(())),
             Err(issues) => (Err(Broken::Compilation(format!("compilation failed: {issues}"))), Err(issues)),
         };
-        let reach = compiled.as_ref().map_or(0, |program| self.reach(program));
-        let compiled = if reach > MAX_REACH { Err(Broken::TooDeep) } else { compiled };
-        let earlier = self.places.insert(name.to_owned(), self.list.len());
+        let total_depth = compiled.as_ref().map_or(0, |program| self.total_depth(program));
+        let compiled = if total_depth > MAX_TOTAL_DEPTH { Err(Broken::TooDeep) } else { compiled };
+        let earlier = self.indexes.insert(name.to_owned(), self.list.len());
         let compiled = if earlier.is_some() { Err(Broken::Repeated) } else { compiled };
-        self.list.push(Variable { compiled, reach });
+        self.list.push(Variable { compiled, total_depth });
         result
     }
 
-    /// How deep an expression reaches through the variables that it reads.
-    fn reach(&self, program: &Program) -> usize {
-        let read = program.fields_of(VARIABLES).filter_map(|name| self.places.get(name));
-        let below = read.map(|place| self.list[*place].reach + STEP).max();
-        program.depth().saturating_add(below.unwrap_or_default())
+    /// The depth of an expression together with the variables that it reads.
+    fn total_depth(&self, program: &Program) -> usize {
+        let read = program.fields_of(VARIABLES).filter_map(|name| self.indexes.get(name));
+        let deepest = read.map(|index| self.list[*index].total_depth + READ_DEPTH).max();
+        program.depth().saturating_add(deepest.unwrap_or_default())
     }
 
-    /// Whether one of them reads a variable of the environment.
+    /// Whether one of the expressions reads a variable of the environment.
     pub fn mention(&self, variable: &str) -> bool {
-        self.list.iter().flat_map(|own| &own.compiled).any(|program| program.mentions(variable))
+        self.list.iter().flat_map(|named| &named.compiled).any(|program| program.mentions(variable))
     }
 }
 
@@ -93,37 +95,39 @@ impl Env {
 pub struct Composition<'a> {
     variables: &'a Variables,
     values: &'a Bindings<'a>,
-    /// What each evaluation may cost.
+    /// The cost limit of each evaluation.
     limit: u64,
-    /// What all may cost together.
+    /// The cost limit of all evaluations together.
     total: u64,
-    /// What all have cost.
+    /// The cost of all evaluations so far.
     all: Cell<u64>,
+    /// The results of the evaluations so far.
     known: RefCell<Vec<Option<Answer<'a>>>>,
+    /// The cost since the last call of `take_spent`.
     spent: Cell<u64>,
 }
 
 impl<'a> Composition<'a> {
-    /// None is evaluated yet. Each may cost `limit`, and all together `total`.
+    /// Evaluates no variable yet. `limit` is the cost limit of each variable, and `total` that of all together.
     pub fn new(variables: &'a Variables, values: &'a Bindings<'a>, limit: u64, total: u64) -> Self {
         let known = RefCell::new(vec![None; variables.list.len()]);
         Self { variables, values, limit, total, all: Cell::new(0), known, spent: Cell::new(0) }
     }
 
-    /// What the variables cost since this was last asked.
+    /// The cost of the variables since the last call.
     pub fn take_spent(&self) -> u64 {
         self.spent.take()
     }
 
     pub(crate) fn get(&self, name: &str) -> Answer<'a> {
-        let Some(&place) = self.variables.places.get(name) else {
+        let Some(&index) = self.variables.indexes.get(name) else {
             return Err(EvalError::new(format!("no such key: {name}")));
         };
-        if let Some(known) = &self.known.borrow()[place] {
+        if let Some(known) = &self.known.borrow()[index] {
             return known.clone();
         }
-        let answer = self.evaluate(name, &self.variables.list[place].compiled);
-        self.known.borrow_mut()[place] = Some(answer.clone());
+        let answer = self.evaluate(name, &self.variables.list[index].compiled);
+        self.known.borrow_mut()[index] = Some(answer.clone());
         answer
     }
 
@@ -135,16 +139,16 @@ impl<'a> Composition<'a> {
                 Broken::Repeated => format!("composited variable {name:?} is declared twice"),
             })
         })?;
-        let left = self.total.saturating_add(1).saturating_sub(self.all.get());
-        if left == 0 {
+        let remaining = self.total.saturating_add(1).saturating_sub(self.all.get());
+        if remaining == 0 {
             return Err(EvalError::TooExpensive);
         }
-        let mut budget = Budget::of(self.limit.min(left));
+        let mut budget = Budget::of(self.limit.min(remaining));
         let answer = program.evaluate_composed(self.values, self, &mut budget);
         self.spent.set(self.spent.get().saturating_add(budget.spent()));
         self.all.set(self.all.get().saturating_add(budget.spent()));
         if self.all.get() > self.total {
-            // Everything that reads it ends.
+            // The error is not wrapped, so that every expression that reads the variable ends.
             return Err(EvalError::TooExpensive);
         }
         answer.map_err(|why| EvalError::new(format!("composited variable {name:?} fails to evaluate: {why}")))

@@ -1,13 +1,13 @@
-//! What expressions cost: at worst, before there are values, and step by step as they are evaluated.
+//! The cost of expressions: the worst case, estimated from declarations, and the actual cost of each evaluated step.
 //!
-//! The unit is about what it costs to read a variable. Whether a rule may be stored depends on the estimate, so
-//! both follow cel-go and the Kubernetes libraries to the unit where they can.
+//! A unit is about the cost of reading a variable. The estimate decides whether a rule can be stored, so both costs are
+//! exactly those of cel-go and the Kubernetes libraries where possible.
 
 mod actual;
 mod call;
 mod range;
 
-pub(crate) use actual::price;
+pub(crate) use actual::call_cost;
 
 use std::collections::HashMap;
 
@@ -18,19 +18,20 @@ use crate::env::Env;
 use crate::types::Type;
 use range::Range;
 
-/// The price of making a list, and that of a call which has no other.
+/// The cost of creating a list.
 pub(super) const LIST: u64 = 10;
+/// The cost of a call without a specific cost.
 pub(super) const CALL: u64 = 1;
-/// The price of going over a text, per character.
+/// The cost of traversing a string, per character.
 pub(super) const TRAVERSAL: f64 = 0.1;
-/// The price of asking the authorizer.
+/// The cost of an authorization check.
 pub(super) const AUTHORIZATION: u64 = 350_000;
-/// How much of a pattern one character is.
+/// The cost of a regular expression, per character.
 pub(super) const PATTERN: f64 = 0.25;
 
 const ONE: Range = Range::exactly(1);
 
-/// What an expression costs at worst.
+/// Estimates the worst-case cost of an expression.
 pub(crate) fn estimate(expr: &Expr, checked: &Checked, env: &Env) -> u64 {
     let mut estimator = Estimator {
         checked,
@@ -43,7 +44,7 @@ pub(crate) fn estimate(expr: &Expr, checked: &Checked, env: &Env) -> u64 {
     estimator.cost(expr).max
 }
 
-/// The sizes of what a list or a map holds.
+/// The sizes of the elements of a list, or of the keys and values of a map.
 #[derive(Clone, Copy)]
 struct Entries {
     list: bool,
@@ -53,12 +54,13 @@ struct Entries {
 
 impl Entries {
     fn union(a: Option<Self>, b: Option<Self>) -> Option<Self> {
-        let (a, b) = (a?, b?);
+        let a = a?;
+        let b = b?;
         Some(Self { list: a.list, key: a.key.union(b.key), value: a.value.union(b.value) })
     }
 }
 
-/// A variable of a loop.
+/// A variable of a comprehension.
 struct Local<'e> {
     name: &'e str,
     path: Path,
@@ -66,11 +68,11 @@ struct Local<'e> {
     entries: Option<Entries>,
 }
 
-/// The way from a variable to data: names of fields, `@items`, `@keys`, `@values`, `@indices`.
+/// The path from a variable to data: names of fields, `@items`, `@keys`, `@values`, `@indices`.
 type Path = Option<Vec<String>>;
 
-/// One step further. As upstream has it, a step from what is no data begins a way of its own.
-fn below(path: Path, step: &str) -> Vec<String> {
+/// Appends a step to a path. Like upstream, a step from an expression without a path begins a new path.
+fn append_step(path: Path, step: &str) -> Vec<String> {
     let mut path = path.unwrap_or_default();
     path.push(step.to_owned());
     path
@@ -109,30 +111,30 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// How large the data at the end of a path is, if it is known.
+    /// The size of the data at a path, if it is declared.
     fn size_at(&self, path: &[String]) -> Option<Range> {
         let (variable, steps) = path.split_first()?;
-        // As upstream has it, whatever is no variable, such as a type, is as large as what rules are about.
-        let mut here: &Decl = self.env.decl(variable).or_else(|| self.env.decl("self"))?;
-        for (place, step) in steps.iter().enumerate() {
-            here = match step.as_str() {
-                "@items" | "@values" => here.element()?,
-                // Upstream declares no bound of keys, and has 0 for none.
+        // Like upstream, an identifier that is not a variable, such as a type, has the size of `self`.
+        let mut current: &Decl = self.env.decl(variable).or_else(|| self.env.decl("self"))?;
+        for (i, step) in steps.iter().enumerate() {
+            current = match step.as_str() {
+                "@items" | "@values" => current.element()?,
+                // Upstream declares no bound for keys, and takes 0 for it.
                 "@keys" => {
-                    let last = matches!(here.kind, DeclKind::Map(_)) && place + 1 == steps.len();
+                    let last = matches!(current.kind, DeclKind::Map(_)) && i + 1 == steps.len();
                     return last.then_some(Range::exactly(0));
                 }
-                name => &here.field(name)?.decl,
+                name => &current.field(name)?.decl,
             };
         }
-        Some(Range { min: 0, max: here.max_elements })
+        Some(Range { min: 0, max: current.max_elements })
     }
 
     fn size(&self, expr: &Expr) -> Option<Range> {
         if let Some(size) = self.sizes.get(&expr.id) {
             return Some(*size);
         }
-        if let Some(size) = own_size(expr) {
+        if let Some(size) = literal_size(expr) {
             return Some(size);
         }
         if let Some(size) = self.path(expr).and_then(|path| self.size_at(&path)) {
@@ -177,7 +179,7 @@ impl<'e> Estimator<'e> {
                 if *test {
                     return cost;
                 }
-                let path = below(self.path(operand), field);
+                let path = append_step(self.path(operand), field);
                 self.set_path(expr, Some(path));
                 let reads = matches!(self.ty(operand), Type::Map(..) | Type::Object(_) | Type::Param(_));
                 if reads { cost.add(ONE) } else { cost }
@@ -197,15 +199,18 @@ impl<'e> Estimator<'e> {
             }
             Kind::Map(entries) => {
                 let mut sum = Range::exactly(30);
-                let (mut keys, mut values) = (None::<Range>, None::<Range>);
+                let mut keys = None::<Range>;
+                let mut values = None::<Range>;
                 for entry in entries {
                     sum = sum.add(self.cost(&entry.key)).add(self.cost(&entry.value));
-                    let (key, value) = (self.size_or_unknown(&entry.key), self.size_or_unknown(&entry.value));
+                    let key = self.size_or_unknown(&entry.key);
+                    let value = self.size_or_unknown(&entry.value);
                     keys = Some(keys.map_or(key, |before| before.union(key)));
                     values = Some(values.map_or(value, |before| before.union(value)));
                 }
                 let zero = Range::exactly(0);
-                let (key, value) = (keys.unwrap_or(zero), values.unwrap_or(zero));
+                let key = keys.unwrap_or(zero);
+                let value = values.unwrap_or(zero);
                 self.entries.insert(expr.id, Entries { list: false, key, value });
                 sum
             }
@@ -225,7 +230,7 @@ impl<'e> Estimator<'e> {
         let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
         self.push(&fold.result_name, &fold.init);
         sum = sum.add(self.cost(&fold.result));
-        // Upstream asks for the sizes of the result where its variable is out of scope again.
+        // Upstream computes the sizes of the result after its variable has gone out of scope.
         self.locals.pop();
         self.copy_sizes(expr, &fold.result);
         sum
@@ -241,7 +246,9 @@ impl<'e> Estimator<'e> {
     }
 
     fn push(&mut self, name: &'e str, value: &Expr) {
-        let (path, size, entries) = (self.path(value), self.size(value), self.entries_of(value));
+        let path = self.path(value);
+        let size = self.size(value);
+        let entries = self.entries_of(value);
         self.locals.push(Local { name, path, size, entries });
     }
 
@@ -255,13 +262,13 @@ impl<'e> Estimator<'e> {
             (false, false) => "@values",
         };
         let size = entries.map(|entries| if key { entries.key } else { entries.value });
-        let path = Some(below(self.path(range), step));
+        let path = Some(append_step(self.path(range), step));
         self.locals.push(Local { name, path, size, entries: None });
     }
 
     fn fold(&mut self, expr: &Expr, fold: &'e Fold) -> Range {
         let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
-        let outside = self.locals.len();
+        let outer_scopes = self.locals.len();
         self.push(&fold.result_name, &fold.init);
         let list = matches!(self.ty(&fold.range), Type::List(_))
             || self.entries_of(&fold.range).is_some_and(|entries| entries.list);
@@ -272,10 +279,10 @@ impl<'e> Estimator<'e> {
             }
             None => self.push_iterated(&fold.variable, &fold.range, !list),
         }
-        let turn = self.cost(&fold.condition).add(self.cost(&fold.step));
-        self.locals.truncate(outside + 1);
+        let iteration = self.cost(&fold.condition).add(self.cost(&fold.step));
+        self.locals.truncate(outer_scopes + 1);
         sum = sum.add(self.cost(&fold.result));
-        self.locals.truncate(outside);
+        self.locals.truncate(outer_scopes);
         let times = self.size_or_unknown(&fold.range);
         match &fold.init.kind {
             Kind::Literal(_) => {
@@ -291,12 +298,12 @@ impl<'e> Estimator<'e> {
             }
             _ => {}
         }
-        sum.add(times.multiply(turn))
+        sum.add(times.multiply(iteration))
     }
 }
 
-/// The size that an expression shows by itself.
-fn own_size(expr: &Expr) -> Option<Range> {
+/// The size of a literal; `None` for other expressions.
+fn literal_size(expr: &Expr) -> Option<Range> {
     let size = match &expr.kind {
         Kind::Literal(Literal::Text(text)) => text.chars().count(),
         Kind::Literal(Literal::Bytes(bytes)) => bytes.len(),

@@ -1,4 +1,4 @@
-//! What is known of the values of a variable before they are there: their types, and how large they can be.
+//! Declarations of variables: their types, and bounds on the sizes of their values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,56 +9,56 @@ use crate::types::Type;
 /// A type of data, with bounds.
 #[derive(Debug)]
 pub struct Decl {
-    /// What values look like.
+    /// The kind of the values.
     pub kind: DeclKind,
-    /// How many elements, entries or bytes a value has at most.
+    /// The maximum number of elements, entries or bytes of a value.
     pub max_elements: u64,
-    /// How many bytes the smallest value takes as JSON.
+    /// The size of the smallest value as JSON, in bytes.
     pub min_size: u64,
-    /// What makes two lists the same.
+    /// How two lists are compared.
     pub order: ListOrder,
 }
 
-/// What makes two lists the same.
+/// How two lists are compared (`x-kubernetes-list-type`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListOrder {
-    /// The same elements in the same order.
+    /// Equal elements in the same order (`atomic`).
     #[default]
     Listed,
-    /// The same elements.
+    /// Equal elements in any order (`set`).
     Set,
-    /// The same elements, identified by these fields.
+    /// Equal elements in any order, identified by these fields (`map`).
     Keyed(Vec<String>),
 }
 
-/// What values look like.
+/// The kind of a declared value.
 #[derive(Debug)]
 pub enum DeclKind {
-    /// Anything.
+    /// A value of any type.
     Dyn,
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// A whole number.
+    /// An integer.
     Int,
-    /// A number, whole or not.
+    /// A floating-point number.
     Double,
-    /// A text.
+    /// A string.
     Text,
-    /// Bytes, in base64.
+    /// Bytes, encoded as base64.
     Bytes,
-    /// A span of time, such as `1m30s`.
+    /// A duration, such as `1m30s`.
     Duration,
-    /// A moment, or a day.
+    /// A timestamp or a date.
     Timestamp,
     /// A list.
     List(Arc<Decl>),
-    /// A map from text.
+    /// A map with string keys.
     Map(Arc<Decl>),
     /// An object with known fields.
     Object {
-        /// A name that no other object of the same program has.
+        /// The type name, unique within a program.
         name: String,
-        /// By the names that expressions use.
+        /// The fields by their escaped names.
         fields: BTreeMap<String, Field>,
     },
 }
@@ -66,24 +66,24 @@ pub enum DeclKind {
 /// A field of an object.
 #[derive(Debug)]
 pub struct Field {
-    /// The name in the data, which expressions may have to write otherwise.
+    /// The name in JSON, which expressions write escaped.
     pub json: String,
-    /// What it holds.
+    /// The declaration of the field.
     pub decl: Arc<Decl>,
 }
 
 impl Decl {
-    /// Data of which nothing is known.
+    /// Data of any type and size.
     pub fn dynamic() -> Arc<Self> {
         Self::simple(DeclKind::Dyn, u64::MAX, 1)
     }
 
-    /// Data of one kind, within bounds.
+    /// A declaration with bounds, and with ordered lists.
     pub fn simple(kind: DeclKind, max_elements: u64, min_size: u64) -> Arc<Self> {
         Arc::new(Self { kind, max_elements, min_size, order: ListOrder::Listed })
     }
 
-    /// The name of an object's type; empty for all others.
+    /// The type name of an object; empty for other kinds.
     pub(crate) fn name(&self) -> &str {
         match &self.kind {
             DeclKind::Object { name, .. } => name,
@@ -91,7 +91,7 @@ impl Decl {
         }
     }
 
-    /// The field that expressions know by a name.
+    /// The field with an escaped name.
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
         match &self.kind {
             DeclKind::Object { fields, .. } => fields.get(name),
@@ -99,7 +99,7 @@ impl Decl {
         }
     }
 
-    /// What lists and maps hold.
+    /// The declaration of the elements of a list or the values of a map.
     pub(crate) fn element(&self) -> Option<&Arc<Self>> {
         match &self.kind {
             DeclKind::List(of) | DeclKind::Map(of) => Some(of),
@@ -107,7 +107,7 @@ impl Decl {
         }
     }
 
-    /// The type that the checker sees.
+    /// The type for the type checker.
     pub(crate) fn ty(self: &Arc<Self>) -> Type {
         match &self.kind {
             DeclKind::Dyn => Type::Dyn,
@@ -125,7 +125,7 @@ impl Decl {
     }
 }
 
-/// Whether a name can be that of a variable.
+/// Whether a name can be the name of a variable.
 ///
 /// ```
 /// assert!(plumb_cel::is_identifier("_a1"));
@@ -140,8 +140,8 @@ pub fn is_identifier(name: &str) -> bool {
         && !matches!(name, "true" | "false" | "null" | "in")
 }
 
-/// The name by which expressions know a field: a word of the language stands between underscores, and signs
-/// that no name has are written out. Nothing if the name cannot be written.
+/// Escapes the name of a field for use in expressions: a keyword is put between underscores, and characters that are not
+/// allowed in identifiers are spelled out. `None` if the name cannot be escaped.
 ///
 /// ```
 /// assert_eq!(plumb_cel::escape("a.b-c/d").as_deref(), Some("a__dot__b__dash__c__slash__d"));

@@ -1,4 +1,4 @@
-//! What expressions can speak of.
+//! The variables of expressions, and their values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::decl::Decl;
 use crate::types::Type;
 use crate::value::Value;
 
-/// The variables that expressions can speak of, beside the functions of Kubernetes.
+/// The declared variables. The functions of Kubernetes are always declared.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     variables: BTreeMap<String, Variable>,
-    /// Variables of which only the type is known. Their names may contain dots.
+    /// Variables with a type and no declaration. Their names can contain dots.
     typed: BTreeMap<String, Type>,
-    /// Whether expressions can make objects and patches.
+    /// Whether expressions can create objects and patches.
     patches: bool,
 }
 
@@ -26,45 +26,45 @@ struct Variable {
 }
 
 impl Env {
-    /// No variables yet.
+    /// Creates an environment without variables.
     pub fn kubernetes() -> Self {
         Self::default()
     }
 
-    /// One more variable.
+    /// Adds a variable.
     #[must_use]
     pub fn with(mut self, name: &str, decl: Arc<Decl>) -> Self {
         self.variables.insert(name.to_owned(), Variable { decl, optional: false });
         self
     }
 
-    /// One more variable, which may have no value.
+    /// Adds a variable with an optional value.
     #[must_use]
     pub fn with_optional(mut self, name: &str, decl: Arc<Decl>) -> Self {
         self.variables.insert(name.to_owned(), Variable { decl, optional: true });
         self
     }
 
-    /// One more variable, of which only the type is known.
+    /// Adds a variable with a type and no declaration.
     #[must_use]
     pub fn with_type(mut self, name: &str, ty: Type) -> Self {
         self.declare(name, ty);
         self
     }
 
-    /// An environment in which expressions make parts of objects (`Object.spec{…}`) and patches (`JSONPatch{…}`).
+    /// Lets expressions create parts of objects (`Object.spec{…}`) and patches (`JSONPatch{…}`).
     #[must_use]
     pub fn with_patch_types(mut self) -> Self {
         self.patches = true;
         self
     }
 
-    /// Whether expressions can make objects of a type.
+    /// Whether expressions can create messages of a type.
     pub(crate) fn makes(&self, name: &str) -> bool {
         self.patches && (name == "JSONPatch" || name == "Object" || name.starts_with("Object."))
     }
 
-    /// Whether expressions can make objects and patches.
+    /// Whether expressions can create objects and patches.
     pub(crate) fn has_patch_types(&self) -> bool {
         self.patches
     }
@@ -80,7 +80,7 @@ impl Env {
         self.typed.insert(name.to_owned(), ty);
     }
 
-    /// What is known of a variable.
+    /// The declaration of a variable.
     pub fn decl(&self, name: &str) -> Option<&Arc<Decl>> {
         self.variables.get(name).map(|variable| &variable.decl)
     }
@@ -99,28 +99,28 @@ pub struct Bindings<'a> {
 }
 
 impl<'a> Bindings<'a> {
-    /// None yet.
+    /// Creates an empty set of values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives a variable a value.
+    /// Sets the value of a variable.
     pub fn set(&mut self, name: &'a str, value: Value<'a>) {
         self.values.push((name, value));
     }
 
-    /// Gives a variable data as its value; it is read where an expression looks, not before.
+    /// Sets the value of a variable to JSON, which is converted lazily as an expression reads it.
     pub fn json(&mut self, name: &'a str, data: &'a Json, decl: &'a Decl) {
-        self.set(name, Value::of_json(data, decl));
+        self.set(name, Value::from_json(data, decl));
     }
 
-    /// Gives an optional variable data, or nothing.
+    /// Sets the value of an optional variable to JSON, or to none.
     pub fn optional_json(&mut self, name: &'a str, data: Option<&'a Json>, decl: &'a Decl) {
-        let value = data.map(|data| Box::new(Value::of_json(data, decl)));
+        let value = data.map(|data| Box::new(Value::from_json(data, decl)));
         self.set(name, Value::Optional(value));
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Value<'a>> {
-        self.values.iter().rev().find(|(own, _)| *own == name).map(|(_, value)| value)
+        self.values.iter().rev().find(|(other, _)| *other == name).map(|(_, value)| value)
     }
 }

@@ -1,14 +1,14 @@
-//! What can be wrong with an expression: with its text, or with what it meets.
+//! Errors of expressions: when they are compiled, and when they are evaluated.
 
 use std::fmt;
 
-/// Why an evaluation has no value.
+/// Why an evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// It would have cost more than it may.
+    /// The cost exceeds the limit.
     #[error("operation cancelled: actual cost limit exceeded")]
     TooExpensive,
-    /// An operation cannot be done with the values it met.
+    /// An operation failed for its arguments.
     #[error("{0}")]
     Failed(String),
 }
@@ -18,33 +18,33 @@ impl EvalError {
         Self::Failed(message.into())
     }
 
-    /// Values of types that an operation is not for.
+    /// The function has no overload for the types of its arguments.
     pub(crate) fn no_such_overload() -> Self {
         Self::new("no such overload")
     }
 }
 
-/// One thing wrong with the text of an expression.
+/// A compilation error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Where, in characters from the beginning.
+    /// The position in the text, in characters.
     pub at: usize,
-    /// What.
+    /// The message.
     pub message: String,
 }
 
-/// How many issues are reported. As cel-go has it: each shows its whole line, and an expression can have as many issues as
-/// characters.
+/// The maximum number of reported issues, as in cel-go. Each displays its whole line, and an expression can have as many
+/// issues as characters.
 const MAX_REPORTED: usize = 100;
-/// The longest line that is shown, in bytes, as cel-go has it.
-const MAX_SHOWN_LINE: usize = 16_384;
+/// The maximum length of a displayed line in bytes, as in cel-go.
+const MAX_DISPLAYED_LINE: usize = 16_384;
 
-/// What is wrong with the text of an expression, shown as cel-go shows it: with the line and a mark below.
+/// The compilation errors of an expression, displayed as in cel-go: with the line and a marker below it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Issues {
     text: String,
     list: Vec<Issue>,
-    /// How many there are besides.
+    /// The number of issues that are not reported.
     truncated: usize,
 }
 
@@ -56,7 +56,7 @@ impl Issues {
         Self { text: text.to_owned(), list, truncated }
     }
 
-    /// One by one, in the order of the text.
+    /// The issues in the order of the text.
     pub fn list(&self) -> &[Issue] {
         &self.list
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Issues {
             if i > 0 {
                 f.write_str("\n")?;
             }
-            show(&self.text, issue, f)?;
+            write_issue(&self.text, issue, f)?;
         }
         if self.truncated > 0 {
             write!(f, "\n{} more errors were truncated", self.truncated)?;
@@ -77,7 +77,7 @@ impl fmt::Display for Issues {
     }
 }
 
-fn show(text: &str, issue: &Issue, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_issue(text: &str, issue: &Issue, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut begin = 0;
     let mut number = 1;
     let mut line = "";
@@ -93,7 +93,7 @@ fn show(text: &str, issue: &Issue, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         number += 1;
     }
     write!(f, "ERROR: <input>:{number}:{}: {}", column + 1, issue.message)?;
-    if line.len() > MAX_SHOWN_LINE {
+    if line.len() > MAX_DISPLAYED_LINE {
         return Ok(());
     }
     write!(f, "\n | {}\n | ", line.replace('\t', " "))?;

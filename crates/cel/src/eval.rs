@@ -1,4 +1,4 @@
-//! Evaluation: one pass over the tree, each step paid for.
+//! Evaluation of the syntax tree. Each step adds its cost to the budget.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,19 +7,21 @@ use std::sync::Arc;
 use crate::ast::{Entry, Expr, Fold, Kind, Literal, MessageField};
 use crate::budget::Budget;
 use crate::composition::{Composition, VARIABLES};
-use crate::cost::price;
+use crate::cost::call_cost;
 use crate::env::Bindings;
 use crate::error::EvalError;
-use crate::functions::{Answer, Regexes, call};
+use crate::functions::{Answer, Regexes, call, display};
 use crate::value::{Key, List, Map, Message, Value, type_named};
 
-/// What making a list and a map costs.
+/// The cost of creating a list.
 const LIST_COST: u64 = 10;
+/// The cost of creating a map.
 const MAP_COST: u64 = 30;
-/// What the parts of values may weigh together that one operation goes over, and how much of it costs a unit.
+/// The maximum weight of the values that one operation traverses.
 const MAX_WEIGHT: usize = 1 << 20;
-const WEIGHT_OF_UNIT: usize = 100;
-/// What making an object costs.
+/// The weight that costs one unit.
+const WEIGHT_PER_UNIT: usize = 100;
+/// The cost of creating a message.
 const MESSAGE_COST: u64 = 40;
 
 pub(crate) struct Evaluation<'a, 'b> {
@@ -35,14 +37,14 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         Self { values, regexes, budget, composition: None, scopes: Vec::new() }
     }
 
-    /// The same, where named expressions can be read too.
+    /// Evaluates with named expressions.
     pub(crate) fn composed(self, composition: &'b Composition<'a>) -> Self {
         Self { composition: Some(composition), ..self }
     }
 
     pub(crate) fn run(&mut self, expr: &'a Expr) -> Answer<'a> {
         match &expr.kind {
-            Kind::Literal(literal) => Ok(of_literal(literal)),
+            Kind::Literal(literal) => Ok(literal_value(literal)),
             Kind::Ident(name) => self.variable(name),
             Kind::Select { operand, field, test } => {
                 if let Some(composition) = self.composition_in(operand) {
@@ -55,7 +57,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 }
                 let of = self.run(operand)?;
                 if *test {
-                    return present(&of, field).map(Value::Bool);
+                    return has_field(&of, field).map(Value::Bool);
                 }
                 self.budget.spend(1)?;
                 select(&of, field)
@@ -66,7 +68,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             Kind::Message { name, fields } => self.message(name, fields),
             Kind::Fold(fold) if fold.is_bind() => {
                 let value = match self.run(&fold.init)? {
-                    // Upstream starts a list or a map anew that has nothing in it, whatever is declared of it.
+                    // Upstream replaces an empty list or map by a new one, which loses its declaration.
                     Value::List(list) if list.is_empty() => Value::list(Vec::new()),
                     Value::Map(map) if map.is_empty() => Value::Map(Map::Made(Arc::default())),
                     value => value,
@@ -80,7 +82,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         }
     }
 
-    /// The named expressions, if an operand stands for them.
+    /// The named expressions, if the operand is the variable `variables`.
     fn composition_in(&self, operand: &Expr) -> Option<&'b Composition<'a>> {
         let composition = self.composition?;
         let is_named = matches!(&operand.kind, Kind::Ident(name) if name == VARIABLES);
@@ -89,7 +91,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
 
     fn variable(&mut self, name: &str) -> Answer<'a> {
         self.budget.spend(1)?;
-        if let Some((_, value)) = self.scopes.iter().rev().find(|(own, _)| *own == name) {
+        if let Some((_, value)) = self.scopes.iter().rev().find(|(scope, _)| *scope == name) {
             return Ok(value.clone());
         }
         if let Some(value) = self.values.get(name) {
@@ -117,7 +119,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         let mut made = BTreeMap::new();
         for entry in entries {
             let key = self.run(&entry.key)?;
-            let key = Key::of(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
+            let key = Key::from_value(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
             let value = match (self.run(&entry.value)?, entry.optional) {
                 (Value::Optional(None), true) => {
                     made.remove(&key);
@@ -127,7 +129,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 (_, true) => return Err(EvalError::no_such_overload()),
                 (value, false) => value,
             };
-            // Of a key that is there twice the last value counts.
+            // The last value of a repeated key is used.
             made.insert(key, value);
         }
         self.budget.spend(MAP_COST)?;
@@ -179,19 +181,21 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 let value = self.composition_in(of).map(|composition| composition.get(name)).transpose()?;
                 return Ok(Value::Optional(value.map(Box::new)));
             }
-            // Nothing is in a list without elements, whatever it would be.
+            // An empty list contains no value; the value is not evaluated.
             ("@in", [_, Expr { kind: Kind::List { elements, .. }, .. }]) if elements.is_empty() => {
                 return Ok(Value::Bool(false));
             }
             ("_?._" | "_[?_]", [of, key]) => {
-                let (of, key) = (self.run(of)?, self.run(key)?);
+                let of = self.run(of)?;
+                let key = self.run(key)?;
                 self.budget.spend(1)?;
                 return optional(&of, &key);
             }
             ("_[_]", [of, key]) => {
-                let (of, key) = (self.run(of)?, self.run(key)?);
+                let of = self.run(of)?;
+                let key = self.run(key)?;
                 self.budget.spend(1)?;
-                // An error shows the key.
+                // The key is weighed since an error displays it.
                 self.weigh(std::slice::from_ref(&key))?;
                 return index(&of, &key);
             }
@@ -200,36 +204,36 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         if let (Some(target), [fallback]) = (target, args)
             && matches!(function, "or" | "orValue")
         {
-            return self.otherwise(function, target, fallback);
+            return self.or_fallback(function, target, fallback);
         }
         let mut given = Vec::with_capacity(args.len() + 1);
         for arg in target.into_iter().chain(args) {
             given.push(self.run(arg)?);
         }
-        // These look at no part of a value.
+        // These functions do not traverse their arguments.
         if !matches!(function, "size" | "dyn" | "type" | "optional.of" | "hasValue" | "value") {
             self.weigh(&given)?;
         }
-        // Paid before, so that nothing large is made for nothing; what depends on the result is small then.
-        self.budget.spend(price(function, &given))?;
+        // The cost is charged before the call, so that no large value is created beyond the budget.
+        self.budget.spend(call_cost(function, &given))?;
         call(function, &given, self.regexes)
     }
 
-    /// Pays for the parts of values that an operation may go over. A value can have the same part many times, so that what
-    /// it weighs has nothing to do with what it cost to make.
+    /// Charges for the parts of values that an operation may traverse. A value can contain the same part many times, so
+    /// its weight is not bounded by the cost of creating it.
     fn weigh(&mut self, given: &[Value<'a>]) -> Result<(), EvalError> {
         let affordable =
-            usize::try_from(self.budget.left()).unwrap_or(usize::MAX).saturating_mul(WEIGHT_OF_UNIT);
-        let most = affordable.min(MAX_WEIGHT);
-        let mut left = most;
-        let weighed = given.iter().try_for_each(|value| value.weigh_parts(&mut left));
-        let weight = if weighed.is_some() { most - left } else { most };
-        self.budget.spend((weight / WEIGHT_OF_UNIT) as u64)?;
+            usize::try_from(self.budget.left()).unwrap_or(usize::MAX).saturating_mul(WEIGHT_PER_UNIT);
+        let limit = affordable.min(MAX_WEIGHT);
+        let mut remaining = limit;
+        let weighed = given.iter().try_for_each(|value| value.weigh_parts(&mut remaining));
+        let weight = if weighed.is_some() { limit - remaining } else { limit };
+        self.budget.spend((weight / WEIGHT_PER_UNIT) as u64)?;
         weighed.ok_or(EvalError::TooExpensive)
     }
 
-    /// `or` and `orValue`: the other one is looked at only if it is needed.
-    fn otherwise(&mut self, function: &str, target: &'a Expr, fallback: &'a Expr) -> Answer<'a> {
+    /// Evaluates `or` and `orValue`; the fallback is evaluated only if it is needed.
+    fn or_fallback(&mut self, function: &str, target: &'a Expr, fallback: &'a Expr) -> Answer<'a> {
         let given = self.run(target)?;
         self.budget.spend(1)?;
         match (given, function) {
@@ -240,7 +244,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         }
     }
 
-    /// Both or either: a side that decides makes the other's mistake no matter.
+    /// Evaluates `&&` and `||`. If one side decides the result, an error of the other side is ignored.
     fn logic(&mut self, left: &'a Expr, right: &'a Expr, decisive: bool) -> Answer<'a> {
         let first = self.run(left);
         match &first {
@@ -260,11 +264,11 @@ impl<'a, 'b> Evaluation<'a, 'b> {
 
     fn fold(&mut self, fold: &'a Fold) -> Answer<'a> {
         let range = self.run(&fold.range)?;
-        let outside = self.scopes.len();
+        let outer_scopes = self.scopes.len();
         let init = self.run(&fold.init)?;
         self.scopes.push((&fold.result_name, init));
         let mut pending = None;
-        let looped = match range {
+        let outcome = match range {
             Value::List(list) => self.fold_list(fold, &list, &mut pending),
             Value::Map(map) => self.fold_map(fold, &map, &mut pending),
             other if fold.second.is_some() => {
@@ -272,12 +276,12 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             }
             other => Err(EvalError::new(format!("got '{}', expected iterable type", go_type(&other)))),
         };
-        let undecided = matches!(self.scopes[outside].1, Value::Null);
-        let answer = looped.and_then(|()| match pending {
+        let undecided = matches!(self.scopes[outer_scopes].1, Value::Null);
+        let answer = outcome.and_then(|()| match pending {
             Some(error) if undecided => Err(error),
             _ => self.run(&fold.result),
         });
-        self.scopes.truncate(outside);
+        self.scopes.truncate(outer_scopes);
         answer
     }
 
@@ -288,13 +292,13 @@ impl<'a, 'b> Evaluation<'a, 'b> {
         pending: &mut Option<EvalError>,
     ) -> Result<(), EvalError> {
         for (index, element) in list.iter().enumerate() {
-            let goes_on = if fold.second.is_some() {
+            let continues = if fold.second.is_some() {
                 let index = i64::try_from(index).unwrap_or(i64::MAX);
-                self.turn(fold, Value::Int(index), Some(element), pending)?
+                self.iterate(fold, Value::Int(index), Some(element), pending)?
             } else {
-                self.turn(fold, element, None, pending)?
+                self.iterate(fold, element, None, pending)?
             };
-            if !goes_on {
+            if !continues {
                 break;
             }
         }
@@ -309,49 +313,48 @@ impl<'a, 'b> Evaluation<'a, 'b> {
     ) -> Result<(), EvalError> {
         for key in map.keys() {
             let value = if fold.second.is_some() { map.get(&key) } else { None };
-            if !self.turn(fold, key, value, pending)? {
+            if !self.iterate(fold, key, value, pending)? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// One turn of a loop; whether there is to be another. What fails does not end it: a later element may
-    /// decide `exists` or `all` without it.
-    fn turn(
+    /// Evaluates one iteration of a loop, and returns whether the loop continues. An error does not end `exists` and `all`:
+    /// a later element can still decide their result.
+    fn iterate(
         &mut self,
         fold: &'a Fold,
         first: Value<'a>,
         second: Option<Value<'a>>,
         pending: &mut Option<EvalError>,
     ) -> Result<bool, EvalError> {
-        let place = self.scopes.len() - 1;
+        let slot = self.scopes.len() - 1;
         self.scopes.push((&fold.variable, first));
         if let (Some(name), Some(second)) = (&fold.second, second) {
             self.scopes.push((name, second));
         }
-        let goes_on = self.run(&fold.condition)? == Value::Bool(true);
-        if goes_on {
-            let step = self.step(&fold.step, place);
-            self.scopes.truncate(place + 1);
+        let continues = self.run(&fold.condition)? == Value::Bool(true);
+        if continues {
+            let step = self.step(&fold.step, slot);
+            self.scopes.truncate(slot + 1);
             match step {
-                Ok(Some(value)) => self.scopes[place].1 = value,
+                Ok(Some(value)) => self.scopes[slot].1 = value,
                 Ok(None) => {}
-                Err(error) => return self.go_on_after(fold, error, place, pending),
+                Err(error) => return self.continue_after(fold, error, slot, pending),
             }
         } else {
-            self.scopes.truncate(place + 1);
+            self.scopes.truncate(slot + 1);
         }
-        Ok(goes_on)
+        Ok(continues)
     }
 
-    /// A failed turn of `all` and `exists` is remembered, and leaves what they gather undecided; any other loop
-    /// ends with it.
-    fn go_on_after(
+    /// Handles an error in an iteration. `all` and `exists` keep the first error and become undecided; any other loop fails.
+    fn continue_after(
         &mut self,
         fold: &'a Fold,
         error: EvalError,
-        place: usize,
+        slot: usize,
         pending: &mut Option<EvalError>,
     ) -> Result<bool, EvalError> {
         let quantifier = matches!(
@@ -362,17 +365,18 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             return Err(error);
         }
         pending.get_or_insert(error);
-        self.scopes[place].1 = Value::Null;
+        self.scopes[slot].1 = Value::Null;
         Ok(true)
     }
 
-    /// The step of a loop. A list or a map that is gathered grows in place instead of being copied.
-    fn step(&mut self, step: &'a Expr, place: usize) -> Result<Option<Value<'a>>, EvalError> {
+    /// Evaluates the step of a loop. A list or a map in the accumulator grows in place instead of being copied.
+    fn step(&mut self, step: &'a Expr, slot: usize) -> Result<Option<Value<'a>>, EvalError> {
         let Kind::Call { function, args, .. } = &step.kind else { return self.run(step).map(Some) };
-        let gathers = |expr: &Expr| matches!(&expr.kind, Kind::Ident(name) if *name == self.scopes[place].0);
+        let is_accumulator =
+            |expr: &Expr| matches!(&expr.kind, Kind::Ident(name) if *name == self.scopes[slot].0);
         match (function.as_str(), args.as_slice()) {
-            ("_?_:_", [condition, yes, no]) if gathers(no) => match self.run(condition)? {
-                Value::Bool(true) => self.step(yes, place),
+            ("_?_:_", [condition, yes, no]) if is_accumulator(no) => match self.run(condition)? {
+                Value::Bool(true) => self.step(yes, slot),
                 Value::Bool(false) => {
                     self.budget.spend(1)?;
                     Ok(None)
@@ -380,56 +384,56 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 _ => Err(EvalError::no_such_overload()),
             },
             ("_+_", [so_far, Expr { kind: Kind::List { elements, optional }, .. }])
-                if gathers(so_far) && optional.is_empty() =>
+                if is_accumulator(so_far) && optional.is_empty() =>
             {
                 let mut added = Vec::with_capacity(elements.len());
                 for element in elements {
                     added.push(self.run(element)?);
                 }
-                // As if the list had been read, one made and both been joined.
+                // The cost of reading the accumulator, creating a list and concatenating both.
                 self.budget.spend(2 + LIST_COST)?;
-                if let Value::List(List::Made(list, _)) = &mut self.scopes[place].1 {
+                if let Value::List(List::Made(list, _)) = &mut self.scopes[slot].1 {
                     Arc::make_mut(list).extend(added);
                     return Ok(None);
                 }
                 Err(EvalError::no_such_overload())
             }
-            ("cel.@mapInsert", [so_far, rest @ ..]) if gathers(so_far) => {
+            ("cel.@mapInsert", [so_far, rest @ ..]) if is_accumulator(so_far) => {
                 let mut given = Vec::with_capacity(2);
                 for arg in rest {
                     given.push(self.run(arg)?);
                 }
                 self.budget.spend(2)?;
-                self.insert(place, given)?;
+                self.insert(slot, given)?;
                 Ok(None)
             }
             _ => self.run(step).map(Some),
         }
     }
 
-    fn insert(&mut self, place: usize, given: Vec<Value<'a>>) -> Result<(), EvalError> {
+    fn insert(&mut self, slot: usize, given: Vec<Value<'a>>) -> Result<(), EvalError> {
         let entries: Vec<(Value<'a>, Value<'a>)> = match given.as_slice() {
             [Value::Map(map)] => map.entries().collect(),
             [key, value] => vec![(key.clone(), value.clone())],
             _ => return Err(EvalError::no_such_overload()),
         };
-        let Value::Map(Map::Made(map)) = &mut self.scopes[place].1 else {
+        let Value::Map(Map::Made(map)) = &mut self.scopes[slot].1 else {
             return Err(EvalError::no_such_overload());
         };
         let map = Arc::make_mut(map);
         for (key, value) in entries {
-            let shown = key.clone();
-            let key = Key::of(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
+            let original = key.clone();
+            let key = Key::from_value(&key).ok_or_else(|| EvalError::new("unsupported key type"))?;
             if map.insert(key, value).is_some() {
-                let shown = crate::functions::shown(&shown);
-                return Err(EvalError::new(format!("insert failed: key {shown} already exists")));
+                let key = display(&original);
+                return Err(EvalError::new(format!("insert failed: key {key} already exists")));
             }
         }
         Ok(())
     }
 }
 
-pub(crate) fn of_literal(literal: &Literal) -> Value<'_> {
+pub(crate) fn literal_value(literal: &Literal) -> Value<'_> {
     match literal {
         Literal::Null => Value::Null,
         Literal::Bool(truth) => Value::Bool(*truth),
@@ -441,7 +445,7 @@ pub(crate) fn of_literal(literal: &Literal) -> Value<'_> {
     }
 }
 
-/// The type that upstream's code has for a value, which some of its messages show.
+/// The Go type of a value in cel-go, which some messages display.
 fn go_type(value: &Value<'_>) -> &'static str {
     match value {
         Value::Null => "types.Null",
@@ -474,16 +478,16 @@ fn select<'a>(of: &Value<'a>, field: &str) -> Answer<'a> {
     }
 }
 
-fn present(of: &Value<'_>, field: &str) -> Result<bool, EvalError> {
+fn has_field(of: &Value<'_>, field: &str) -> Result<bool, EvalError> {
     match of {
         Value::Map(map) => Ok(map.get(&Value::Text(Cow::Borrowed(field))).is_some()),
         Value::Message(message) => Ok(message.fields.contains_key(field)),
-        Value::Optional(Some(inner)) => present(inner, field),
+        Value::Optional(Some(inner)) => has_field(inner, field),
         _ => Ok(false),
     }
 }
 
-fn place_of(key: &Value<'_>) -> Option<i64> {
+fn list_index(key: &Value<'_>) -> Option<i64> {
     match key {
         Value::Int(number) => Some(*number),
         Value::Uint(number) => i64::try_from(*number).ok(),
@@ -492,10 +496,10 @@ fn place_of(key: &Value<'_>) -> Option<i64> {
     }
 }
 
-fn no_index(key: &Value<'_>) -> EvalError {
+fn invalid_index(key: &Value<'_>) -> EvalError {
     EvalError::new(match key {
         Value::Uint(_) | Value::Double(_) => {
-            format!("unsupported index value {} in list", crate::functions::shown(key))
+            format!("unsupported index value {} in list", display(key))
         }
         _ => format!("unsupported index type '{}' in list", key.type_name()),
     })
@@ -504,19 +508,16 @@ fn no_index(key: &Value<'_>) -> EvalError {
 fn index<'a>(of: &Value<'a>, key: &Value<'_>) -> Answer<'a> {
     match of {
         Value::List(list) => {
-            let place = place_of(key).ok_or_else(|| no_index(key))?;
-            usize::try_from(place)
+            let index = list_index(key).ok_or_else(|| invalid_index(key))?;
+            usize::try_from(index)
                 .ok()
-                .and_then(|place| list.get(place))
-                .ok_or_else(|| EvalError::new(format!("index out of bounds: {place}")))
+                .and_then(|index| list.get(index))
+                .ok_or_else(|| EvalError::new(format!("index out of bounds: {index}")))
         }
-        Value::Map(map) => map.get(key).ok_or_else(|| {
-            let shown = crate::functions::shown(key);
-            no_such_key(&shown)
-        }),
+        Value::Map(map) => map.get(key).ok_or_else(|| no_such_key(&display(key))),
         Value::Optional(None) => Ok(Value::Optional(None)),
         Value::Optional(Some(inner)) => optional(inner, key),
-        _ => Err(no_such_key(&crate::functions::shown(key))),
+        _ => Err(no_such_key(&display(key))),
     }
 }
 
@@ -524,7 +525,7 @@ fn optional<'a>(of: &Value<'a>, key: &Value<'_>) -> Answer<'a> {
     let found = match of {
         Value::Map(map) => map.get(key),
         Value::List(list) => {
-            place_of(key).and_then(|place| usize::try_from(place).ok()).and_then(|place| list.get(place))
+            list_index(key).and_then(|index| usize::try_from(index).ok()).and_then(|index| list.get(index))
         }
         Value::Optional(None) => None,
         Value::Optional(Some(inner)) => return optional(inner, key),

@@ -1,4 +1,4 @@
-//! The functions of the language and of the Kubernetes libraries: what they are called and take, and what they do.
+//! The functions of CEL and of the Kubernetes libraries.
 
 mod access;
 mod convert;
@@ -16,7 +16,7 @@ mod time;
 mod unordered;
 mod url;
 
-pub(crate) use convert::shown;
+pub(crate) use convert::display;
 pub(crate) use declared::{Overload, overloads};
 pub(crate) use operator::equal;
 pub(crate) use semver::Semver;
@@ -31,7 +31,7 @@ use crate::value::Value;
 
 pub(crate) type Answer<'a> = Result<Value<'a>, EvalError>;
 
-/// Calls a function by its name, with its target first if it is a method.
+/// Calls a function by its name. The target of a method is the first argument.
 pub(crate) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) -> Answer<'a> {
     operator::call(function, args, regexes)
         .or_else(|| convert::call(function, args, regexes))
@@ -48,7 +48,7 @@ pub(crate) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
         .unwrap_or_else(|| Err(EvalError::no_such_overload()))
 }
 
-/// The patterns that stand in an expression as they are, compiled with it.
+/// The patterns that are literals of an expression, compiled with it.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes(std::collections::BTreeMap<String, Regexp>);
 
@@ -64,7 +64,7 @@ impl Regexes {
         Ok(())
     }
 
-    /// Runs something with a compiled pattern.
+    /// Calls a closure with a compiled pattern.
     fn with<T>(&self, pattern: &str, run: impl FnOnce(&Regexp) -> T) -> Result<T, String> {
         match self.0.get(pattern) {
             Some(regex) => Ok(run(regex)),
@@ -73,7 +73,7 @@ impl Regexes {
     }
 }
 
-/// A number of elements or bytes as a value.
+/// Converts a length to a value.
 fn count(length: usize) -> Value<'static> {
     Value::Int(i64::try_from(length).unwrap_or(i64::MAX))
 }

@@ -1,24 +1,24 @@
-//! Values as data: what an expression made goes into an object.
+//! Conversion of values to JSON, so that the results of expressions can become parts of objects.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map as JsonMap, Value as Json, json};
 
 use crate::error::EvalError;
-use crate::functions::shown;
+use crate::functions::display;
 use crate::value::{Message, Value};
 
-/// How deep lists, maps and objects may lie in one another.
+/// The maximum depth of a value.
 const MAX_DEPTH: usize = 128;
-/// What a value may weigh: no object is larger.
+/// The maximum weight of a value; no object is larger.
 const MAX_WEIGHT: usize = 3 << 20;
 const TOO_LARGE: &str = "the value is too large";
 
 impl Value<'_> {
-    /// The value as JSON. A value of a library has none.
+    /// Converts the value to JSON. Values of library types cannot be converted.
     pub fn to_json(&self) -> Result<Json, EvalError> {
-        let mut left = MAX_WEIGHT;
-        self.weigh(&mut left).ok_or_else(|| EvalError::new(TOO_LARGE))?;
+        let mut remaining = MAX_WEIGHT;
+        self.weigh(&mut remaining).ok_or_else(|| EvalError::new(TOO_LARGE))?;
         self.json_at(0)
     }
 
@@ -34,7 +34,7 @@ impl Value<'_> {
             Self::Double(number) => json!(number),
             Self::Text(text) => json!(text),
             Self::Bytes(bytes) => json!(STANDARD.encode(bytes)),
-            Self::Duration(_) | Self::Timestamp(_) => json!(shown(self)),
+            Self::Duration(_) | Self::Timestamp(_) => json!(display(self)),
             Self::List(list) => {
                 let elements: Result<Vec<Json>, _> =
                     list.iter().map(|element| element.json_at(depth + 1)).collect();
@@ -46,7 +46,7 @@ impl Value<'_> {
                     let key = key.as_text().ok_or_else(|| {
                         EvalError::new(format!(
                             "map key {} is of type {}, not string",
-                            shown(&key),
+                            display(&key),
                             key.type_name()
                         ))
                     })?;
@@ -65,42 +65,41 @@ impl Value<'_> {
         })
     }
 
-    /// The objects in it whose type does not have the name of the field path that they stand at, in the words of
-    /// kube-apiserver.
+    /// The messages of kube-apiserver about nested messages whose type name is not that of their field path.
     pub fn misnamed(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let mut left = MAX_WEIGHT;
-        if self.weigh(&mut left).is_none() {
+        let mut errors = Vec::new();
+        let mut remaining = MAX_WEIGHT;
+        if self.weigh(&mut remaining).is_none() {
             return vec![TOO_LARGE.to_owned()];
         }
         if let Self::Message(message) = self {
-            message.misnamed(message.name, &mut wrong);
+            message.misnamed(message.name, &mut errors);
         }
-        wrong
+        errors
     }
 
-    fn misnamed_at(&self, path: &str, wrong: &mut Vec<String>) {
+    fn misnamed_at(&self, path: &str, errors: &mut Vec<String>) {
         match self {
             Self::Message(message) => {
                 if message.name != path {
-                    wrong.push(format!(
+                    errors.push(format!(
                         "unexpected type name {:?}, expected {path:?}, which matches field name path from root Object type",
                         message.name
                     ));
                 }
-                message.misnamed(path, wrong);
+                message.misnamed(path, errors);
             }
-            Self::List(list) => list.iter().for_each(|element| element.misnamed_at(path, wrong)),
-            Self::Map(map) => map.entries().for_each(|(_, value)| value.misnamed_at(path, wrong)),
+            Self::List(list) => list.iter().for_each(|element| element.misnamed_at(path, errors)),
+            Self::Map(map) => map.entries().for_each(|(_, value)| value.misnamed_at(path, errors)),
             _ => {}
         }
     }
 }
 
 impl Message<'_> {
-    fn misnamed(&self, path: &str, wrong: &mut Vec<String>) {
+    fn misnamed(&self, path: &str, errors: &mut Vec<String>) {
         for (name, value) in &self.fields {
-            value.misnamed_at(&format!("{path}.{name}"), wrong);
+            value.misnamed_at(&format!("{path}.{name}"), errors);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Text into tokens.
+//! The lexer.
 
 use crate::error::Issue;
 
@@ -16,8 +16,8 @@ pub(crate) enum Token {
 }
 
 impl Token {
-    /// As messages show it.
-    pub(crate) fn shown(&self) -> String {
+    /// The token as error messages display it.
+    pub(crate) fn display(&self) -> String {
         match self {
             Self::Ident(text) | Self::Int(text) | Self::Double(text) => text.clone(),
             Self::Uint(text) => format!("{text}u"),
@@ -29,7 +29,7 @@ impl Token {
     }
 }
 
-/// Longer ones first.
+/// Operators and punctuation. Longer ones come first, since the first match is taken.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")",
     "[", "]", "{", "}",
@@ -40,12 +40,12 @@ struct Lexer {
     at: usize,
 }
 
-/// All tokens with their places, the end included.
+/// All tokens with their positions, including the end.
 pub(crate) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Issue> {
     let mut lexer = Lexer { chars: text.chars().collect(), at: 0 };
     let mut found = Vec::new();
     loop {
-        lexer.skip();
+        lexer.skip_whitespace();
         let at = lexer.at;
         let token = lexer.next()?;
         let end = token == Token::End;
@@ -61,7 +61,8 @@ impl Lexer {
         self.chars.get(self.at + ahead).copied()
     }
 
-    fn skip(&mut self) {
+    /// Skips whitespace and comments.
+    fn skip_whitespace(&mut self) {
         while let Some(letter) = self.peek(0) {
             if letter == '/' && self.peek(1) == Some('/') {
                 while self.peek(0).is_some_and(|letter| letter != '\n') {
@@ -143,10 +144,11 @@ impl Lexer {
         Token::Int(text)
     }
 
-    /// A quoted text, with `r` and `b` before it in any order; nothing if none begins here.
+    /// Reads a quoted literal with the prefixes `r` and `b` in any order; `None` if no literal begins here.
     fn quoted(&mut self) -> Option<Result<Token, Issue>> {
         let mut ahead = 0;
-        let (mut raw, mut bytes) = (false, false);
+        let mut raw = false;
+        let mut bytes = false;
         loop {
             match self.peek(ahead)? {
                 'r' | 'R' if !raw => raw = true,
@@ -173,8 +175,8 @@ impl Lexer {
                 return Some(Ok(if bytes { Token::Bytes(out.octets) } else { Token::Text(out.text) }));
             }
             if !long && matches!(letter, '\n' | '\r') {
-                let shown: String = self.chars[begin..self.at].iter().collect();
-                let message = format!("Syntax error: token recognition error at: '{shown}'");
+                let text: String = self.chars[begin..self.at].iter().collect();
+                let message = format!("Syntax error: token recognition error at: '{text}'");
                 return Some(Err(self.issue(begin, message)));
             }
             self.at += 1;
@@ -228,6 +230,7 @@ impl Lexer {
     }
 }
 
+/// The content of a quoted literal.
 struct Quoted {
     bytes: bool,
     text: String,

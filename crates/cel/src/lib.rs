@@ -1,4 +1,4 @@
-//! The expression language of Kubernetes (CEL): parsed, checked, estimated and evaluated within a budget.
+//! The expression language of Kubernetes (CEL): parses, type-checks, estimates and evaluates expressions within a budget.
 //!
 //! ```text
 //!   text ──parse──▶ tree ──check against the variables' types──▶ Program ──evaluate(values, budget)──▶ value
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Rules of custom resources and conditions of webhooks are untrusted and run at every write. So this crate does not
-//! panic, recursion has a maximal depth, every step has a cost, and the caller limits the cost. Costs, estimates,
-//! functions and messages are those of cel-go as kube-apiserver 1.36 configures it, since they decide which rules may
+//! panic, recursion has a maximum depth, every step has a cost, and the caller limits the cost. Costs, estimates,
+//! functions and messages are those of cel-go as kube-apiserver 1.36 configures it, since they decide which rules can
 //! be stored.
 //!
 //! ```
@@ -29,9 +29,9 @@
 //!
 //! # Differences from cel-go
 //!
-//! - A syntax error is reported at the same position as by cel-go, not always in the words of its parser generator.
-//! - Messages (`Type{field: value}`) can be built of the types of patches alone.
-//! - Time zones are UTC and fixed offsets; names of places are refused when evaluated.
+//! - A syntax error has the position that cel-go reports, but not always the message of its parser generator.
+//! - Message literals (`Type{field: value}`) are supported for the types of patches only.
+//! - Time zones are UTC and fixed offsets; evaluation fails for names such as `Europe/Berlin`.
 
 mod access;
 mod ast;

@@ -1,20 +1,19 @@
-//! Checks of literals, once the types of an expression are right: patterns, spans of time, moments, and texts with places
-//! for values.
+//! Validation of literals after type checking: patterns, durations, timestamps and format strings.
 
 use crate::ast::{Expr, Kind, Literal};
 use crate::error::Issue;
-use crate::eval::of_literal;
+use crate::eval::literal_value;
 use crate::functions::{Regexes, call};
 use crate::types::Type;
 
-/// What is wrong with the literals of an expression. Its patterns are compiled on the way.
+/// Validates the literals of an expression, and compiles its patterns.
 pub(crate) fn check(expr: &Expr, types: &[Type], regexes: &mut Regexes) -> Vec<Issue> {
     let mut issues = Vec::new();
-    let mut waiting = vec![expr];
-    while let Some(expr) = waiting.pop() {
+    let mut pending = vec![expr];
+    while let Some(expr) = pending.pop() {
         if let Kind::Call { function, args, target } = &expr.kind {
-            let place = usize::from(target.is_none() && function == "matches");
-            let literal = args.get(place).and_then(|arg| match &arg.kind {
+            let index = usize::from(target.is_none() && function == "matches");
+            let literal = args.get(index).and_then(|arg| match &arg.kind {
                 Kind::Literal(literal) => Some((arg.at, literal)),
                 _ => None,
             });
@@ -23,11 +22,11 @@ pub(crate) fn check(expr: &Expr, types: &[Type], regexes: &mut Regexes) -> Vec<I
                     issues.push(Issue { at, message: "invalid matches argument".to_owned() });
                 }
                 ("find" | "findAll", Some((_, Literal::Text(text))), _) => {
-                    // A mistake shows when it is evaluated, as it does upstream.
+                    // Like upstream, an invalid pattern is an error of the evaluation.
                     let _ = regexes.add(text);
                 }
                 ("duration" | "timestamp", Some((at, literal)), None)
-                    if call(function, &[of_literal(literal)], regexes).is_err() =>
+                    if call(function, &[literal_value(literal)], regexes).is_err() =>
                 {
                     issues.push(Issue { at, message: format!("invalid {function} argument") });
                 }
@@ -39,12 +38,12 @@ pub(crate) fn check(expr: &Expr, types: &[Type], regexes: &mut Regexes) -> Vec<I
                 _ => {}
             }
         }
-        expr.children(|child| waiting.push(child));
+        expr.children(|child| pending.push(child));
     }
     issues
 }
 
-/// What is wrong with the arguments of `format`.
+/// Validates the arguments of `format`.
 fn format(at: usize, text: &str, args: &[Expr], types: &[Type]) -> Option<Issue> {
     let wrong = |message: String| Some(Issue { at, message });
     let clause = |why: &str| wrong(format!("could not parse formatting clause: {why}"));
@@ -78,9 +77,13 @@ fn format(at: usize, text: &str, args: &[Expr], types: &[Type]) -> Option<Issue>
         let Some((fits, rule)) = rule(verb) else {
             return clause(&format!("unrecognized formatting clause \"{verb}\""));
         };
-        let bad = if verb == 's' { unshown(arg, types) } else { (!fits(of(arg, types))).then_some(arg) };
+        let bad = if verb == 's' {
+            first_unprintable(arg, types)
+        } else {
+            (!fits(type_of(arg, types))).then_some(arg)
+        };
         if let Some(bad) = bad {
-            let given = name(of(bad, types));
+            let given = name(type_of(bad, types));
             let message = format!("error during formatting: {rule}, was given {given}");
             return Some(Issue { at: bad.at, message });
         }
@@ -94,18 +97,18 @@ fn format(at: usize, text: &str, args: &[Expr], types: &[Type]) -> Option<Issue>
     })
 }
 
-fn of<'t>(expr: &Expr, types: &'t [Type]) -> &'t Type {
+fn type_of<'t>(expr: &Expr, types: &'t [Type]) -> &'t Type {
     types.get(expr.id).unwrap_or(&Type::Dyn)
 }
 
-/// Whether a clause takes values of a type.
-type Takes = fn(&Type) -> bool;
+/// Whether a clause accepts values of a type.
+type Accepts = fn(&Type) -> bool;
 
-/// The types that a clause takes, and the rule that is broken by others.
-fn rule(verb: char) -> Option<(Takes, &'static str)> {
-    let number: Takes = |ty| ty.is_open() || matches!(ty, Type::Int | Type::Uint);
-    // Texts such as `NaN` stand for numbers.
-    let double: Takes = |ty| ty.is_open() || matches!(ty, Type::Double | Type::Text);
+/// The types that a clause accepts, and the message for other types.
+fn rule(verb: char) -> Option<(Accepts, &'static str)> {
+    let number: Accepts = |ty| ty.is_open() || matches!(ty, Type::Int | Type::Uint);
+    // Strings such as `NaN` are accepted as numbers.
+    let double: Accepts = |ty| ty.is_open() || matches!(ty, Type::Double | Type::Text);
     Some(match verb {
         's' => (
             |_| true,
@@ -128,22 +131,25 @@ fn rule(verb: char) -> Option<(Takes, &'static str)> {
     })
 }
 
-/// The first part of a value that cannot be shown as text. The elements of lists and maps count where they are literals.
-fn unshown<'e>(expr: &'e Expr, types: &[Type]) -> Option<&'e Expr> {
-    if matches!(of(expr, types), Type::Object(_) | Type::Message(_) | Type::Opaque(_) | Type::Optional(_)) {
+/// The first part of a value that cannot be formatted as a string. The elements of list and map literals are included.
+fn first_unprintable<'e>(expr: &'e Expr, types: &[Type]) -> Option<&'e Expr> {
+    if matches!(
+        type_of(expr, types),
+        Type::Object(_) | Type::Message(_) | Type::Opaque(_) | Type::Optional(_)
+    ) {
         return Some(expr);
     }
     match &expr.kind {
-        Kind::List { elements, .. } => elements.iter().find_map(|element| unshown(element, types)),
+        Kind::List { elements, .. } => elements.iter().find_map(|element| first_unprintable(element, types)),
         Kind::Map(entries) => {
             let mut parts = entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
-            parts.find_map(|part| unshown(part, types))
+            parts.find_map(|part| first_unprintable(part, types))
         }
         _ => None,
     }
 }
 
-/// The name of a type without the types inside of it.
+/// The name of a type without its element types.
 fn name(ty: &Type) -> String {
     match ty {
         Type::List(_) => "list".to_owned(),

@@ -1,14 +1,15 @@
-//! Macros: what looks like a call and is a loop, a test or a name.
+//! Macros: calls that expand to comprehensions, presence tests and bindings.
 
 use crate::ast::{Expr, Fold, Kind, Literal, RESULT};
 use crate::error::Issue;
 use crate::parse::Nodes;
 
-/// The name of the list that `sortBy` sorts, and the method that does it.
+/// The name of the list that `sortBy` sorts.
 const SORTED: &str = "@__sortBy_input__";
+/// The internal function that sorts a list by associated keys.
 pub(crate) const SORT_BY: &str = "@sortByAssociatedKeys";
 
-/// What a call of a method turned out to be.
+/// The result of the expansion of a method call.
 pub(crate) enum Method {
     /// A macro, expanded.
     Expanded(Expr),
@@ -16,10 +17,10 @@ pub(crate) enum Method {
     Plain(Expr, Vec<Expr>),
 }
 
-/// `has(a.b)`: whether a field is there.
+/// Expands `has(a.b)`, which tests whether a field is set.
 pub(crate) fn has(nodes: &mut Nodes, at: usize, mut args: Vec<Expr>) -> Result<Expr, Issue> {
     if args.len() != 1 {
-        // Not the macro; there is no function of the name either, as the checker will say.
+        // Not the macro; the checker reports that no function has this name.
         return Ok(nodes.call(at, "has", args));
     }
     match args.pop() {
@@ -33,7 +34,7 @@ pub(crate) fn has(nodes: &mut Nodes, at: usize, mut args: Vec<Expr>) -> Result<E
     }
 }
 
-/// Expands a call of a method if it is one of a macro.
+/// Expands a method call if the method is a macro.
 pub(crate) fn method(
     nodes: &mut Nodes,
     at: usize,
@@ -41,41 +42,41 @@ pub(crate) fn method(
     name: &str,
     args: Vec<Expr>,
 ) -> Result<Method, Issue> {
-    let mut maker = Maker { nodes, at };
+    let mut expander = Expander { nodes, at };
     let expanded = match (name, args.len()) {
         ("all" | "exists" | "exists_one" | "filter" | "map", 2) | ("map", 3) => {
-            maker.one_variable(target, name, args)?
+            expander.one_variable(target, name, args)?
         }
-        ("all" | "exists" | "exists_one" | "existsOne", 3) => maker.two_variables(target, name, args)?,
+        ("all" | "exists" | "exists_one" | "existsOne", 3) => expander.two_variables(target, name, args)?,
         ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => {
-            maker.transform(target, name, args)?
+            expander.transform(target, name, args)?
         }
-        ("sortBy", 2) => maker.sort_by(target, args)?,
-        ("optMap" | "optFlatMap", 2) => maker.optional(target, name, args)?,
+        ("sortBy", 2) => expander.sort_by(target, args)?,
+        ("optMap" | "optFlatMap", 2) => expander.optional(target, name, args)?,
         _ => return Ok(Method::Plain(target, args)),
     };
     Ok(Method::Expanded(expanded))
 }
 
-struct Maker<'n> {
+struct Expander<'n> {
     nodes: &'n mut Nodes,
     at: usize,
 }
 
-/// The names that results of loops have, now and before.
-const RESULTS: [&str; 2] = [RESULT, "__result__"];
+/// The names of the accumulator, in current and older versions of cel-go.
+const ACCUMULATORS: [&str; 2] = [RESULT, "__result__"];
 
-/// The name of a variable, or what is wrong with it.
+/// The name of an iteration variable, or an issue if the argument is not an identifier.
 fn name_of(expr: &Expr, otherwise: &str) -> Result<String, Issue> {
     let message = match &expr.kind {
-        Kind::Ident(name) if !RESULTS.contains(&name.as_str()) => return Ok(name.clone()),
+        Kind::Ident(name) if !ACCUMULATORS.contains(&name.as_str()) => return Ok(name.clone()),
         Kind::Ident(_) => "iteration variable overwrites accumulator variable",
         _ => otherwise,
     };
     Err(Issue { at: expr.at, message: message.to_owned() })
 }
 
-const NO_NAME: &str = "argument must be a simple name";
+const NOT_A_NAME: &str = "argument must be a simple name";
 
 fn two_names(first: &Expr, second: &Expr) -> Result<(String, String), Issue> {
     if let (Kind::Ident(one), Kind::Ident(other)) = (&first.kind, &second.kind)
@@ -83,14 +84,14 @@ fn two_names(first: &Expr, second: &Expr) -> Result<(String, String), Issue> {
     {
         return Err(Issue { at: second.at, message: format!("duplicate variable name: {one}") });
     }
-    Ok((name_of(first, NO_NAME)?, name_of(second, NO_NAME)?))
+    Ok((name_of(first, NOT_A_NAME)?, name_of(second, NOT_A_NAME)?))
 }
 
 fn wrong_arguments(at: usize) -> Issue {
     Issue { at, message: "unexpected number of arguments".to_owned() }
 }
 
-impl Maker<'_> {
+impl Expander<'_> {
     fn literal(&mut self, literal: Literal) -> Expr {
         self.nodes.make(self.at, Kind::Literal(literal))
     }
@@ -123,7 +124,7 @@ impl Maker<'_> {
         self.nodes.make(self.at, Kind::Fold(Box::new(fold)))
     }
 
-    /// The loop of `all`, `exists` and `exists_one`, whatever it runs over.
+    /// The initial value, condition, step and result of `all`, `exists` and `exists_one`.
     fn quantifier(&mut self, name: &str, predicate: Expr) -> (Expr, Expr, Expr, Expr) {
         match name {
             "all" => {
@@ -144,18 +145,20 @@ impl Maker<'_> {
             _ => {
                 let init = self.literal(Literal::Int(0));
                 let condition = self.literal(Literal::Bool(true));
-                let (so_far, one) = (self.result(), self.literal(Literal::Int(1)));
+                let so_far = self.result();
+                let one = self.literal(Literal::Int(1));
                 let more = self.call("_+_", [so_far, one]);
                 let same = self.result();
                 let step = self.call("_?_:_", [predicate, more, same]);
-                let (all, one) = (self.result(), self.literal(Literal::Int(1)));
+                let all = self.result();
+                let one = self.literal(Literal::Int(1));
                 (init, condition, step, self.call("_==_", [all, one]))
             }
         }
     }
 
-    /// The loop that gathers a list.
-    fn gather(&mut self, element: Expr, filter: Option<Expr>) -> (Expr, Expr, Expr, Expr) {
+    /// The initial value, condition, step and result of a loop that builds a list.
+    fn build_list(&mut self, element: Expr, filter: Option<Expr>) -> (Expr, Expr, Expr, Expr) {
         let init = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(true));
         let so_far = self.result();
@@ -180,17 +183,17 @@ impl Maker<'_> {
         let mut next = || args.next().ok_or_else(|| wrong_arguments(at));
         let variable = next()?;
         let otherwise =
-            if matches!(name, "map" | "filter") { "argument is not an identifier" } else { NO_NAME };
-        let named = name_of(&variable, otherwise)?;
+            if matches!(name, "map" | "filter") { "argument is not an identifier" } else { NOT_A_NAME };
+        let name_of_variable = name_of(&variable, otherwise)?;
         let first = next()?;
         let last = next().ok();
         let parts = match (name, last) {
-            ("filter", None) => self.gather(variable, Some(first)),
-            ("map", None) => self.gather(first, None),
-            ("map", Some(element)) => self.gather(element, Some(first)),
+            ("filter", None) => self.build_list(variable, Some(first)),
+            ("map", None) => self.build_list(first, None),
+            ("map", Some(element)) => self.build_list(element, Some(first)),
             _ => self.quantifier(name, first),
         };
-        Ok(self.fold(target, named, None, parts))
+        Ok(self.fold(target, name_of_variable, None, parts))
     }
 
     fn two_variables(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
@@ -204,15 +207,17 @@ impl Maker<'_> {
         let at = self.at;
         let mut args = args.into_iter();
         let mut next = || args.next().ok_or_else(|| wrong_arguments(at));
-        let (first, second) = (next()?, next()?);
+        let first = next()?;
+        let second = next()?;
         let names = two_names(&first, &second)?;
-        let (third, fourth) = (next()?, next().ok());
+        let third = next()?;
+        let fourth = next().ok();
         let (filter, element) = match fourth {
             Some(element) => (Some(third), element),
             None => (None, third),
         };
         let parts = if name == "transformList" {
-            self.gather(element, filter)
+            self.build_list(element, filter)
         } else {
             let init = self.nodes.make(at, Kind::Map(Vec::new()));
             let condition = self.literal(Literal::Bool(true));
@@ -228,7 +233,7 @@ impl Maker<'_> {
         Ok(self.fold(target, names.0, Some(names.1), parts))
     }
 
-    /// A value by a name, in an expression.
+    /// Binds a value to a name in an expression.
     fn bind(&mut self, name: String, value: Expr, body: Expr) -> Expr {
         let bind = Fold {
             range: self.list(Vec::new()),
@@ -243,7 +248,7 @@ impl Maker<'_> {
         self.nodes.make(self.at, Kind::Fold(Box::new(bind)))
     }
 
-    /// A list in the order of what an expression makes of its elements.
+    /// Expands `sortBy`: sorts a list by keys that an expression computes from its elements.
     fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Result<Expr, Issue> {
         if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Message { .. }) {
             let message =
@@ -261,9 +266,11 @@ impl Maker<'_> {
     fn optional(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
         let [variable, body] = <[Expr; 2]>::try_from(args).map_err(|_| wrong_arguments(self.at))?;
         let variable = name_of(&variable, &format!("{name}() variable name must be a simple identifier"))?;
-        let method = |maker: &mut Self, target: Expr, function: &str| {
+        let method = |expander: &mut Self, target: Expr, function: &str| {
             let target = Some(Box::new(target));
-            maker.nodes.make(maker.at, Kind::Call { function: function.to_owned(), target, args: Vec::new() })
+            expander
+                .nodes
+                .make(expander.at, Kind::Call { function: function.to_owned(), target, args: Vec::new() })
         };
         let given = method(self, target.clone(), "hasValue");
         let value = method(self, target, "value");

@@ -1,18 +1,18 @@
-//! Tokens into a tree, with macros expanded on the way.
+//! The parser, which also expands macros.
 
 use crate::ast::{Entry, Expr, Kind, Literal, MessageField};
 use crate::error::Issue;
 use crate::lex::{Token, tokens};
 use crate::macros;
 
-/// How deep expressions may lie in one another, as cel-go has it.
+/// The maximum nesting of expressions, as in cel-go.
 const MAX_NESTING: usize = 250;
-/// How deep the tree may become by chains such as `a.b.c`, so that walks over it end well.
+/// The maximum depth of the tree, which chains such as `a.b.c` increase; it bounds the recursion of later passes.
 const MAX_DEPTH: usize = 256;
-/// How long an expression may be, in characters.
+/// The maximum length of an expression in characters.
 const MAX_LENGTH: usize = 100_000;
 
-/// The words that the language keeps for itself.
+/// The reserved identifiers.
 pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -35,7 +35,7 @@ pub(crate) const RESERVED: [&str; 17] = [
 
 const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-/// The tree of a text, and how many numbers its nodes have been given.
+/// Parses an expression. Returns its tree and the number of node ids.
 pub(crate) fn parse(text: &str) -> Result<(Expr, usize), Issue> {
     let length = text.chars().count();
     if length > MAX_LENGTH {
@@ -45,8 +45,8 @@ pub(crate) fn parse(text: &str) -> Result<(Expr, usize), Issue> {
     let mut parser = Parser { tokens: tokens(text)?, next: 0, nodes: Nodes::default(), nesting: 0 };
     let expr = parser.expression()?;
     if *parser.peek() != Token::End {
-        let shown = parser.peek().shown();
-        return Err(parser.issue(format!("Syntax error: extraneous input '{shown}' expecting <EOF>")));
+        let token = parser.peek().display();
+        return Err(parser.issue(format!("Syntax error: extraneous input '{token}' expecting <EOF>")));
     }
     Ok((expr, parser.nodes.count))
 }
@@ -55,7 +55,7 @@ fn too_deep(at: usize) -> Issue {
     Issue { at, message: format!("expression recursion limit exceeded: {MAX_NESTING}") }
 }
 
-/// Makes nodes, each with a number of its own.
+/// Creates nodes with unique ids.
 #[derive(Default)]
 pub(crate) struct Nodes {
     count: usize,
@@ -65,9 +65,9 @@ impl Nodes {
     pub(crate) fn make(&mut self, at: usize, kind: Kind) -> Expr {
         self.count += 1;
         let mut expr = Expr { id: self.count - 1, at, depth: 1, kind };
-        let mut below = 0;
-        expr.children(|child| below = below.max(child.depth));
-        expr.depth = below + 1;
+        let mut child_depth = 0;
+        expr.children(|child| child_depth = child_depth.max(child.depth));
+        expr.depth = child_depth + 1;
         expr
     }
 
@@ -76,26 +76,26 @@ impl Nodes {
     }
 }
 
-/// An operator between two operands.
+/// A binary operator.
 #[derive(Clone, Copy)]
 struct Operator {
     at: usize,
     function: &'static str,
-    /// How much it binds.
+    /// The precedence.
     level: u8,
 }
 
-/// Terms and the places of the operators between them.
+/// Terms and the positions of the operators between them.
 #[derive(Default)]
 struct Joined {
     terms: Vec<Expr>,
-    places: Vec<usize>,
+    positions: Vec<usize>,
 }
 
 impl Joined {
     fn add(&mut self, term: Expr, at: usize) {
         self.terms.push(term);
-        self.places.push(at);
+        self.positions.push(at);
     }
 
     fn end(&mut self, term: Expr) {
@@ -103,7 +103,7 @@ impl Joined {
     }
 
     fn take(&mut self) -> (Vec<Expr>, Vec<usize>) {
-        (std::mem::take(&mut self.terms), std::mem::take(&mut self.places))
+        (std::mem::take(&mut self.terms), std::mem::take(&mut self.positions))
     }
 }
 
@@ -129,7 +129,7 @@ impl Parser {
         Issue { at: self.at(), message: message.into() }
     }
 
-    /// Takes a sign if it comes next, and says where it stood.
+    /// Takes a sign if it comes next, and returns its position.
     fn take(&mut self, sign: &str) -> Option<usize> {
         let at = self.at();
         (matches!(self.peek(), Token::Sign(next) if *next == sign)).then(|| {
@@ -138,8 +138,9 @@ impl Parser {
         })
     }
 
-    fn want(&mut self, sign: &'static str) -> Result<usize, Issue> {
-        let found = self.peek().shown();
+    /// Takes a sign, or returns a syntax error.
+    fn expect(&mut self, sign: &'static str) -> Result<usize, Issue> {
+        let found = self.peek().display();
         let message = match found.as_str() {
             "<EOF>" => format!("Syntax error: missing '{sign}' at '<EOF>'"),
             _ => format!("Syntax error: mismatched input '{found}' expecting '{sign}'"),
@@ -148,7 +149,7 @@ impl Parser {
         self.take(sign).ok_or(issue)
     }
 
-    fn word(&mut self) -> Result<(usize, String), Issue> {
+    fn identifier(&mut self) -> Result<(usize, String), Issue> {
         let at = self.at();
         match self.peek().clone() {
             Token::Ident(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
@@ -156,8 +157,8 @@ impl Parser {
                 Ok((at, name))
             }
             other => {
-                let shown = other.shown();
-                Err(self.issue(format!("Syntax error: mismatched input '{shown}' expecting IDENTIFIER")))
+                let token = other.display();
+                Err(self.issue(format!("Syntax error: mismatched input '{token}' expecting IDENTIFIER")))
             }
         }
     }
@@ -172,7 +173,7 @@ impl Parser {
             None => condition,
             Some(at) => {
                 let yes = self.operation()?;
-                self.want(":")?;
+                self.expect(":")?;
                 let no = self.expression()?;
                 let expr = self.nodes.call(at, "_?_:_", vec![condition, yes, no]);
                 self.bounded(expr)?
@@ -182,13 +183,12 @@ impl Parser {
         Ok(expr)
     }
 
-    /// Refuses what has become too deep; trees grow by one at a time, so that none is ever much deeper.
+    /// Rejects a tree that is too deep. Trees grow by one level at a time, so none is ever much deeper.
     fn bounded(&self, expr: Expr) -> Parsed {
         if expr.depth > MAX_DEPTH { Err(too_deep(self.at())) } else { Ok(expr) }
     }
 
-    /// Operands and what stands between them. They are read first and put together then: the more an operator
-    /// binds, the earlier.
+    /// Parses operands and binary operators. Operands are combined in the order of precedence.
     fn operation(&mut self) -> Parsed {
         let mut either = Joined::default();
         let mut both = Joined::default();
@@ -197,7 +197,7 @@ impl Parser {
             let mut operand = self.unary()?;
             let next = self.operator();
             let level = next.map_or(0, |operator| operator.level);
-            // What binds at least as much as what comes next is done.
+            // Operators with at least the precedence of the next one are applied.
             while pending.last().is_some_and(|(_, operator)| operator.level >= level.max(3)) {
                 let Some((left, operator)) = pending.pop() else { break };
                 operand = self.nodes.call(operator.at, operator.function, vec![left, operand]);
@@ -220,7 +220,7 @@ impl Parser {
         }
     }
 
-    /// The operator that comes next, if one does.
+    /// Takes the next token if it is a binary operator.
     fn operator(&mut self) -> Option<Operator> {
         let at = self.at();
         let (function, level) = match self.peek() {
@@ -244,19 +244,19 @@ impl Parser {
         Some(Operator { at, function, level })
     }
 
-    /// Terms joined by one logical operator, as a balanced tree: long conditions stay shallow.
-    fn balanced(&mut self, function: &str, (mut terms, places): (Vec<Expr>, Vec<usize>)) -> Expr {
+    /// Joins terms by a logical operator as a balanced tree, so that long conditions stay shallow.
+    fn balanced(&mut self, function: &str, (mut terms, positions): (Vec<Expr>, Vec<usize>)) -> Expr {
         if terms.len() == 1
             && let Some(only) = terms.pop()
         {
             return only;
         }
         // The operator in the middle is the root.
-        let middle = places.len().saturating_sub(1) / 2;
+        let middle = positions.len().saturating_sub(1) / 2;
         let right = terms.split_off(middle + 1);
-        let at = places.get(middle).copied().unwrap_or_default();
-        let left = self.balanced(function, (terms, places.get(..middle).unwrap_or_default().to_vec()));
-        let after = places.get(middle + 1..).unwrap_or_default().to_vec();
+        let at = positions.get(middle).copied().unwrap_or_default();
+        let left = self.balanced(function, (terms, positions.get(..middle).unwrap_or_default().to_vec()));
+        let after = positions.get(middle + 1..).unwrap_or_default().to_vec();
         let right = self.balanced(function, (right, after));
         self.nodes.call(at, function, vec![left, right])
     }
@@ -291,7 +291,7 @@ impl Parser {
         loop {
             if let Some(at) = self.take(".") {
                 let optional = self.take("?").is_some();
-                let (name_at, name) = self.word()?;
+                let (name_at, name) = self.identifier()?;
                 if optional {
                     let field = self.nodes.make(name_at, Kind::Literal(Literal::Text(name)));
                     expr = self.nodes.call(at, "_?._", vec![expr, field]);
@@ -305,7 +305,7 @@ impl Parser {
             } else if let Some(at) = self.take("[") {
                 let function = if self.take("?").is_some() { "_[?_]" } else { "_[_]" };
                 let index = self.expression()?;
-                self.want("]")?;
+                self.expect("]")?;
                 expr = self.nodes.call(at, function, vec![expr, index]);
             } else if let (Some(name), Token::Sign("{")) = (expr.qualified_name(), self.peek()) {
                 expr = self.message(name)?;
@@ -334,7 +334,7 @@ impl Parser {
         loop {
             args.push(self.expression()?);
             if self.take(",").is_none() {
-                self.want(")")?;
+                self.expect(")")?;
                 return Ok(args);
             }
         }
@@ -349,13 +349,13 @@ impl Parser {
         let literal = match token {
             Token::Sign("(") => {
                 let inner = self.expression()?;
-                self.want(")")?;
+                self.expect(")")?;
                 return Ok(inner);
             }
             Token::Sign("[") => return self.list(at),
             Token::Sign("{") => return self.map(at),
             Token::Sign(".") => {
-                let (at, name) = self.word()?;
+                let (at, name) = self.identifier()?;
                 return self.named(at, name);
             }
             Token::Sign("-") => return self.negative(at),
@@ -371,13 +371,13 @@ impl Parser {
             Token::Double(text) => double(&text).ok_or(invalid(at, "double"))?,
             Token::Text(text) => Literal::Text(text),
             Token::Bytes(bytes) => Literal::Bytes(bytes),
-            other @ (Token::Sign(_) | Token::End) => return Err(self.unexpected(at, &other.shown())),
+            other @ (Token::Sign(_) | Token::End) => return Err(self.unexpected(at, &other.display())),
         };
         Ok(self.nodes.make(at, Kind::Literal(literal)))
     }
 
-    fn unexpected(&self, at: usize, shown: &str) -> Issue {
-        let message = format!("Syntax error: mismatched input '{shown}' expecting {OPERANDS}");
+    fn unexpected(&self, at: usize, token: &str) -> Issue {
+        let message = format!("Syntax error: mismatched input '{token}' expecting {OPERANDS}");
         Issue { at: at.min(self.at().max(at)), message }
     }
 
@@ -385,13 +385,13 @@ impl Parser {
         let literal = match self.peek().clone() {
             Token::Int(text) => integer(&text, true).ok_or(invalid(at, "int"))?,
             Token::Double(text) => double(&format!("-{text}")).ok_or(invalid(at, "double"))?,
-            other => return Err(self.unexpected(at, &other.shown())),
+            other => return Err(self.unexpected(at, &other.display())),
         };
         self.next += 1;
         Ok(self.nodes.make(at, Kind::Literal(literal)))
     }
 
-    /// A variable, or a call of a function.
+    /// Parses a variable or a function call that begins with a name.
     fn named(&mut self, at: usize, name: String) -> Parsed {
         if RESERVED.contains(&name.as_str()) {
             return Err(Issue { at, message: format!("reserved identifier: {name}") });
@@ -405,14 +405,15 @@ impl Parser {
     }
 
     fn list(&mut self, at: usize) -> Parsed {
-        let (mut elements, mut optional) = (Vec::new(), Vec::new());
+        let mut elements = Vec::new();
+        let mut optional = Vec::new();
         while self.take("]").is_none() {
             if self.take("?").is_some() {
                 optional.push(elements.len());
             }
             elements.push(self.expression()?);
             if self.take(",").is_none() {
-                self.want("]")?;
+                self.expect("]")?;
                 break;
             }
         }
@@ -420,16 +421,16 @@ impl Parser {
     }
 
     fn message(&mut self, name: String) -> Parsed {
-        let at = self.want("{")?;
+        let at = self.expect("{")?;
         let mut fields = Vec::new();
         while self.take("}").is_none() {
             let optional = self.take("?").is_some();
-            let (_, name) = self.word()?;
-            let at = self.want(":")?;
+            let (_, name) = self.identifier()?;
+            let at = self.expect(":")?;
             let value = self.expression()?;
             fields.push(MessageField { at, name, value, optional });
             if self.take(",").is_none() {
-                self.want("}")?;
+                self.expect("}")?;
                 break;
             }
         }
@@ -441,11 +442,11 @@ impl Parser {
         while self.take("}").is_none() {
             let optional = self.take("?").is_some();
             let key = self.expression()?;
-            self.want(":")?;
+            self.expect(":")?;
             let value = self.expression()?;
             entries.push(Entry { key, value, optional });
             if self.take(",").is_none() {
-                self.want("}")?;
+                self.expect("}")?;
                 break;
             }
         }

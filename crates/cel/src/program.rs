@@ -1,4 +1,4 @@
-//! Expressions that are ready to be evaluated.
+//! Compiled expressions.
 
 use crate::ast::{Expr, Kind, Literal};
 use crate::budget::Budget;
@@ -7,14 +7,14 @@ use crate::composition::Composition;
 use crate::cost::estimate;
 use crate::env::{Bindings, Env};
 use crate::error::{EvalError, Issues};
-use crate::eval::{Evaluation, of_literal};
+use crate::eval::{Evaluation, literal_value};
 use crate::functions::{Regexes, call};
 use crate::literals;
 use crate::parse::parse;
 use crate::types::Type;
 use crate::value::Value;
 
-/// An expression that was parsed and checked.
+/// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
     expr: Expr,
@@ -38,42 +38,42 @@ impl Program {
         }
         let output = types.get(expr.id).cloned().unwrap_or(Type::Dyn);
         let worst = estimate(&expr, &checked, env);
-        let broken = conversions(&expr, &regexes);
+        let broken = conversion_error(&expr, &regexes);
         Ok(Self { expr, output, worst, regexes, broken })
     }
 
-    /// Why it can never be evaluated, although its types are right: upstream converts literals when it makes a program,
-    /// and makes none if one cannot be converted.
+    /// Why the program cannot be instantiated, although it compiles: upstream converts literals when it creates a program,
+    /// and fails if a literal cannot be converted.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 
-    /// The type of its value.
+    /// The type of the value.
     pub fn output(&self) -> &Type {
         &self.output
     }
 
-    /// What it costs at worst, given how large the declared data can be.
+    /// The estimated worst-case cost for the declared bounds of variables.
     pub fn worst_cost(&self) -> u64 {
         self.worst
     }
 
-    /// Whether it speaks of a variable.
+    /// Whether the expression uses a variable.
     pub fn mentions(&self, variable: &str) -> bool {
         self.expr.mentions(variable)
     }
 
-    /// The fields of a variable that it reads.
+    /// The fields of a variable that the expression reads.
     pub(crate) fn fields_of<'a>(&'a self, variable: &str) -> impl Iterator<Item = &'a str> {
         self.expr.fields_of(variable)
     }
 
-    /// How deep its tree is.
+    /// The depth of the tree.
     pub(crate) fn depth(&self) -> usize {
         self.expr.depth
     }
 
-    /// Its value, if the budget lasts.
+    /// Evaluates the expression within a budget.
     pub fn evaluate<'a>(
         &'a self,
         values: &'a Bindings<'a>,
@@ -82,7 +82,7 @@ impl Program {
         Evaluation::new(values, &self.regexes, budget).run(&self.expr)
     }
 
-    /// The same, where named expressions can be read too.
+    /// Evaluates the expression with named expressions within a budget.
     pub fn evaluate_composed<'a>(
         &'a self,
         values: &'a Bindings<'a>,
@@ -93,14 +93,14 @@ impl Program {
     }
 }
 
-/// What is wrong with the first conversion of a literal, or of what a literal was converted to.
-fn conversions(expr: &Expr, regexes: &Regexes) -> Option<String> {
-    let mut waiting = vec![expr];
-    while let Some(expr) = waiting.pop() {
+/// The error of the first conversion of a literal, or of a converted literal, that fails.
+fn conversion_error(expr: &Expr, regexes: &Regexes) -> Option<String> {
+    let mut pending = vec![expr];
+    while let Some(expr) = pending.pop() {
         if let Some(Err(error)) = constant(expr, regexes) {
             return Some(error.to_string());
         }
-        // Patterns are compiled then as well; those of `matches` have been checked before.
+        // Upstream compiles patterns then too; those of `matches` have already been validated.
         if let Kind::Call { function, args, target: Some(_) } = &expr.kind
             && matches!(function.as_str(), "find" | "findAll")
             && let Some(Kind::Literal(Literal::Text(pattern))) = args.first().map(|arg| &arg.kind)
@@ -108,9 +108,9 @@ fn conversions(expr: &Expr, regexes: &Regexes) -> Option<String> {
         {
             return Some(why);
         }
-        let before = waiting.len();
-        expr.children(|child| waiting.push(child));
-        waiting[before..].reverse();
+        let before = pending.len();
+        expr.children(|child| pending.push(child));
+        pending[before..].reverse();
     }
     None
 }
@@ -120,7 +120,7 @@ fn constant<'a>(expr: &'a Expr, regexes: &Regexes) -> Option<Result<Value<'a>, E
     const CONVERSIONS: [&str; 9] =
         ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
     match &expr.kind {
-        Kind::Literal(literal) => Some(Ok(of_literal(literal))),
+        Kind::Literal(literal) => Some(Ok(literal_value(literal))),
         Kind::Call { function, args, target: None } if CONVERSIONS.contains(&function.as_str()) => {
             let [arg] = args.as_slice() else { return None };
             Some(constant(arg, regexes)?.and_then(|value| call(function, &[value], regexes)))

@@ -1,4 +1,4 @@
-//! The types of values, as the checker sees them.
+//! The types of the type checker.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,43 +8,43 @@ use crate::decl::Decl;
 /// A type.
 #[derive(Clone, Debug)]
 pub enum Type {
-    /// Any value; what it is shows when it is there.
+    /// Any type, which is known only at evaluation.
     Dyn,
     /// The type of `null`.
     Null,
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// A whole number of 64 bits.
+    /// A signed integer of 64 bits.
     Int,
-    /// One without a sign.
+    /// An unsigned integer of 64 bits.
     Uint,
     /// A floating-point number.
     Double,
-    /// A text.
+    /// A string.
     Text,
     /// Bytes.
     Bytes,
-    /// A span of time.
+    /// A duration.
     Duration,
-    /// A moment.
+    /// A timestamp.
     Timestamp,
     /// A type as a value.
     Type,
-    /// A list of one type.
+    /// A list, with the type of its elements.
     List(Arc<Type>),
-    /// A map from one type to another.
+    /// A map, with the types of its keys and values.
     Map(Arc<Type>, Arc<Type>),
-    /// Something that may be absent.
+    /// An optional value.
     Optional(Arc<Type>),
-    /// An object with known fields.
+    /// An object with declared fields.
     Object(Arc<Decl>),
-    /// An object that expressions make, by the name of its type.
+    /// A message that expressions create, by the name of its type.
     Message(Arc<str>),
     /// A type of a library, by its name.
     Opaque(&'static str),
-    /// Not known yet.
+    /// A type parameter.
     Param(usize),
-    /// An error, which has been reported.
+    /// The type of an expression with an error that has been reported.
     Error,
 }
 
@@ -71,8 +71,8 @@ impl Type {
         Self::Optional(Arc::new(of))
     }
 
-    /// The type that a variable with values of this type has. Upstream declares variables by what schemas can say, which
-    /// knows neither objects nor the types of libraries.
+    /// The type with which a named expression of this type is declared. Upstream declares them with types of schemas, which
+    /// have neither objects nor library types.
     pub(crate) fn declarable(&self) -> Self {
         match self {
             Self::List(of) => Self::list(of.declarable()),
@@ -88,17 +88,17 @@ impl Type {
         }
     }
 
-    /// Whether it is not known yet.
+    /// Whether the type is a type parameter.
     pub(crate) fn is_param(&self) -> bool {
         matches!(self, Self::Param(_))
     }
 
-    /// Whether it says nothing.
+    /// Whether the type is `dyn` or an error, which every type can be assigned to.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// Whether values have one size.
+    /// Whether values have a fixed size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool | Self::Int | Self::Uint | Self::Double | Self::Duration | Self::Timestamp => true,

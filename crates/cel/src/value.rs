@@ -1,4 +1,4 @@
-//! Values: what data is read as, and what operations make.
+//! Values of expressions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,107 +13,107 @@ use serde_json::{Map as JsonMap, Value as Json};
 use crate::decl::{Decl, DeclKind};
 use crate::functions::{Moment, equal, parse_timestamp};
 
-/// A value. Data is borrowed and read where an operation looks.
+/// A value. JSON is borrowed, and converted lazily as an operation reads it.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
-    /// Nothing.
+    /// Null.
     Null,
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// A signed integer.
     Int(i64),
-    /// One without a sign.
+    /// An unsigned integer.
     Uint(u64),
     /// A floating-point number.
     Double(f64),
-    /// A text.
+    /// A string.
     Text(Cow<'a, str>),
     /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A span of time, in nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
-    /// A moment.
+    /// A timestamp.
     Timestamp(Moment),
     /// A list.
     List(List<'a>),
     /// A map or an object.
     Map(Map<'a>),
-    /// Something, or nothing.
+    /// An optional value.
     Optional(Option<Box<Self>>),
     /// A type, by its name.
     Type(&'static str),
-    /// An amount.
+    /// A quantity.
     Quantity(Amount),
-    /// An address of the network.
+    /// An IP address.
     Ip(IpAddr),
-    /// A range of addresses: one of them, and how many bits they share.
+    /// A CIDR: an address and the length of the prefix.
     Cidr(IpAddr, u8),
-    /// An address of the web.
+    /// A URL.
     Url(Arc<crate::functions::Url>),
-    /// A form that texts can have, by its name.
+    /// A named format of strings.
     Format(&'static str),
-    /// A version.
+    /// A semantic version.
     Semver(Arc<crate::functions::Semver>),
-    /// An object that an expression made.
+    /// A message that an expression created.
     Message(Arc<Message<'a>>),
-    /// An authorizer, or a check that is built up.
+    /// An authorizer, or a check that is being built.
     Access(Arc<crate::access::Access<'a>>),
-    /// What an authorizer decided.
+    /// The decision of an authorizer.
     Decision(Arc<crate::access::Decision>),
 }
 
-/// An amount, and whether it was added up.
+/// A quantity in the representation of upstream, on which the results of some functions depend.
 #[derive(Clone, Copy, Debug)]
 pub struct Amount {
-    /// How much.
+    /// The quantity.
     pub amount: Quantity,
-    /// A number and a power of ten, if upstream has these for it and not a number of any length.
+    /// A number and a power of ten, if upstream represents the quantity as `int64Amount` and not as `inf.Dec`.
     pub small: Option<(i64, i32)>,
-    /// Whether it is a sum or a difference, which upstream has another type for.
+    /// Whether it is a sum or a difference, which has another type in upstream.
     pub is_sum: bool,
 }
 
-/// An object that an expression made.
+/// A message that an expression created.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    /// The name of its type, such as `Object.spec`.
+    /// The name of the type, such as `Object.spec`.
     pub name: &'a str,
-    /// Its fields.
+    /// The fields that are set.
     pub fields: BTreeMap<&'a str, Value<'a>>,
 }
 
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Made by an operation; what is known of it, if it continues a declared one.
+    /// Created by an operation; with the declaration of the list that it was made from, if any.
     Made(Arc<Vec<Value<'a>>>, Option<&'a Decl>),
-    /// Data, and what is known of it.
+    /// JSON with its declaration.
     Data(&'a [Json], &'a Decl),
 }
 
 /// A map or an object.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    /// Made by an operation.
+    /// Created by an operation.
     Made(Arc<BTreeMap<Key, Value<'a>>>),
-    /// Data, and what is known of it.
+    /// JSON with its declaration.
     Data(&'a JsonMap<String, Json>, &'a Decl),
 }
 
 /// A key of a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A whole number, whatever its type.
+    /// An integer; keys of all numeric types are equal if their numbers are.
     Int(i128),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
 impl Key {
-    /// A value as a key; nothing if it cannot be one.
-    pub(crate) fn of(value: &Value<'_>) -> Option<Self> {
+    /// Converts a value to a key; `None` if its type cannot be a key.
+    pub(crate) fn from_value(value: &Value<'_>) -> Option<Self> {
         match value {
             Value::Bool(truth) => Some(Self::Bool(*truth)),
             Value::Int(number) => Some(Self::Int((*number).into())),
@@ -126,6 +126,7 @@ impl Key {
         }
     }
 
+    /// The key as a value.
     pub(crate) fn value<'a>(&self) -> Value<'a> {
         match self {
             Self::Bool(truth) => Value::Bool(*truth),
@@ -139,8 +140,8 @@ impl Key {
 }
 
 impl<'a> Value<'a> {
-    /// Data as a value.
-    pub fn of_json(data: &'a Json, decl: &'a Decl) -> Self {
+    /// Converts JSON to a value of a declared type.
+    pub fn from_json(data: &'a Json, decl: &'a Decl) -> Self {
         match (data, &decl.kind) {
             (Json::Null, _) => Self::Null,
             (Json::Bool(truth), _) => Self::Bool(*truth),
@@ -168,7 +169,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A text.
+    /// A string.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(Cow::Owned(text.into()))
     }
@@ -177,7 +178,7 @@ impl<'a> Value<'a> {
         Self::List(List::Made(Arc::new(elements), None))
     }
 
-    /// The text, if it is one.
+    /// The string, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -185,7 +186,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The name of its type.
+    /// The name of the type.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -214,7 +215,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How large it is, as prices see it.
+    /// The size of the value, from which costs are computed.
     pub(crate) fn size(&self) -> u64 {
         let length = match self {
             Self::Text(text) => text.chars().count(),
@@ -237,52 +238,53 @@ impl PartialEq for Value<'_> {
 }
 
 impl Value<'_> {
-    /// Takes from `left` what the value weighs: one for each of its parts, and the lengths of its texts. None if it weighs
-    /// more. A part that it has several times counts each time, as whatever goes over the value meets it each time.
-    pub(crate) fn weigh(&self, left: &mut usize) -> Option<()> {
-        let own = match self {
+    /// Subtracts the weight of the value from `remaining`: one for each of its parts, and the lengths of its strings. `None`
+    /// if the weight is larger. A part that occurs several times counts each time, since every traversal visits it each
+    /// time.
+    pub(crate) fn weigh(&self, remaining: &mut usize) -> Option<()> {
+        let length = match self {
             Self::Text(text) => text.len(),
             Self::Bytes(bytes) => bytes.len(),
             _ => 0,
         };
-        *left = left.checked_sub(own.saturating_add(1))?;
+        *remaining = remaining.checked_sub(length.saturating_add(1))?;
         match self {
-            Self::List(List::Data(list, _)) => list.iter().try_for_each(|data| weigh_json(data, left)),
-            Self::Map(Map::Data(map, _)) => map.values().try_for_each(|data| weigh_json(data, left)),
-            _ => self.weigh_parts(left),
+            Self::List(List::Data(list, _)) => list.iter().try_for_each(|data| weigh_json(data, remaining)),
+            Self::Map(Map::Data(map, _)) => map.values().try_for_each(|data| weigh_json(data, remaining)),
+            _ => self.weigh_parts(remaining),
         }
     }
 
-    /// The same for the parts of a value that an expression made. Data and texts by themselves weigh nothing: operations
-    /// on them have a price by their size.
-    pub(crate) fn weigh_parts(&self, left: &mut usize) -> Option<()> {
+    /// Subtracts the weight of the parts of a value that an expression created. JSON and strings themselves weigh nothing:
+    /// the cost of operations on them depends on their size.
+    pub(crate) fn weigh_parts(&self, remaining: &mut usize) -> Option<()> {
         match self {
-            Self::List(List::Made(list, _)) => list.iter().try_for_each(|part| part.weigh(left)),
+            Self::List(List::Made(list, _)) => list.iter().try_for_each(|part| part.weigh(remaining)),
             Self::Map(Map::Made(map)) => map.iter().try_for_each(|(key, part)| {
                 if let Key::Text(text) = key {
-                    *left = left.checked_sub(text.len())?;
+                    *remaining = remaining.checked_sub(text.len())?;
                 }
-                part.weigh(left)
+                part.weigh(remaining)
             }),
-            Self::Message(message) => message.fields.values().try_for_each(|part| part.weigh(left)),
-            Self::Optional(Some(inner)) => inner.weigh(left),
+            Self::Message(message) => message.fields.values().try_for_each(|part| part.weigh(remaining)),
+            Self::Optional(Some(inner)) => inner.weigh(remaining),
             _ => Some(()),
         }
     }
 }
 
-fn weigh_json(data: &Json, left: &mut usize) -> Option<()> {
-    let own = data.as_str().map_or(0, str::len);
-    *left = left.checked_sub(own.saturating_add(1))?;
+fn weigh_json(data: &Json, remaining: &mut usize) -> Option<()> {
+    let length = data.as_str().map_or(0, str::len);
+    *remaining = remaining.checked_sub(length.saturating_add(1))?;
     match data {
-        Json::Array(list) => list.iter().try_for_each(|data| weigh_json(data, left)),
-        Json::Object(map) => map.values().try_for_each(|data| weigh_json(data, left)),
+        Json::Array(list) => list.iter().try_for_each(|data| weigh_json(data, remaining)),
+        Json::Object(map) => map.values().try_for_each(|data| weigh_json(data, remaining)),
         _ => Some(()),
     }
 }
 
 impl<'a> List<'a> {
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::Made(list, _) => list.len(),
@@ -290,29 +292,29 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// An element.
+    /// The element at an index.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             Self::Made(list, _) => list.get(index).cloned(),
             Self::Data(list, decl) => {
-                Some(Value::of_json(list.get(index)?, decl.element().map_or(*decl, |of| of)))
+                Some(Value::from_json(list.get(index)?, decl.element().map_or(*decl, |of| of)))
             }
         }
     }
 
-    /// Its elements.
+    /// The elements.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Value<'a>> + ExactSizeIterator + '_ {
         (0..self.len()).map(|index| self.get(index).unwrap_or(Value::Null))
     }
 }
 
 impl<'a> Map<'a> {
-    /// How many entries it has.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         match self {
             Self::Made(map) => map.len(),
@@ -320,30 +322,30 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a key, or of a field by the name that expressions know it by.
+    /// The value of a key, or of a field by its escaped name.
     pub fn get(&self, key: &Value<'_>) -> Option<Value<'a>> {
         match self {
-            Self::Made(map) => map.get(&Key::of(key)?).cloned(),
+            Self::Made(map) => map.get(&Key::from_value(key)?).cloned(),
             Self::Data(map, decl) => {
                 let name = key.as_text()?;
                 match &decl.kind {
                     DeclKind::Object { fields, .. } => {
                         let field = fields.get(name)?;
-                        Some(Value::of_json(map.get(&field.json)?, &field.decl))
+                        Some(Value::from_json(map.get(&field.json)?, &field.decl))
                     }
-                    DeclKind::Map(of) => Some(Value::of_json(map.get(name)?, of)),
-                    _ => Some(Value::of_json(map.get(name)?, decl)),
+                    DeclKind::Map(of) => Some(Value::from_json(map.get(name)?, of)),
+                    _ => Some(Value::from_json(map.get(name)?, decl)),
                 }
             }
         }
     }
 
-    /// Its keys.
+    /// The keys; of an object, the escaped names of its fields.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Self::Made(map) => map.keys().map(Key::value).collect(),
@@ -358,7 +360,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Its entries.
+    /// The keys with their values.
     pub fn entries(&self) -> impl Iterator<Item = (Value<'a>, Value<'a>)> + '_ {
         self.keys().into_iter().filter_map(|key| {
             let value = self.get(&key)?;
@@ -367,9 +369,9 @@ impl<'a> Map<'a> {
     }
 }
 
-/// The type that a name stands for in an expression.
+/// The type with a name that expressions can use as a value.
 pub(crate) fn type_named(name: &str) -> Option<&'static str> {
     const NAMES: [&str; 10] =
         ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
-    NAMES.into_iter().find(|own| *own == name)
+    NAMES.into_iter().find(|known| *known == name)
 }

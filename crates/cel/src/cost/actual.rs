@@ -1,14 +1,14 @@
-//! What a call costs with the values at hand.
+//! The actual cost of a call, from its arguments.
 
 use super::range::{scaled, truncated};
 use super::{CALL, LIST, PATTERN, TRAVERSAL};
 use crate::macros::SORT_BY;
 use crate::value::Value;
 
-/// The price of a call, before it is made.
-pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
-    let size = |place: usize| args.get(place).map_or(1, Value::size);
-    let made = |size: u64| size.saturating_add(CALL + LIST);
+/// The cost of a call, computed before the call is evaluated.
+pub(crate) fn call_cost(function: &str, args: &[Value<'_>]) -> u64 {
+    let size = |index: usize| args.get(index).map_or(1, Value::size);
+    let new_list = |size: u64| size.saturating_add(CALL + LIST);
     let matching = || scaled(size(0).saturating_add(1), TRAVERSAL).saturating_mul(scaled(size(1), PATTERN));
     match function {
         "check" if matches!(args.first(), Some(Value::Access(_))) => super::AUTHORIZATION,
@@ -21,8 +21,8 @@ pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
         "join" => {
             let texts = match args.first() {
                 Some(Value::List(list)) => {
-                    let own: u64 = list.iter().map(|element| element.size()).sum();
-                    own.saturating_add(size(1).saturating_mul(list.len() as u64))
+                    let lengths: u64 = list.iter().map(|element| element.size()).sum();
+                    lengths.saturating_add(size(1).saturating_mul(list.len() as u64))
                 }
                 _ => 1,
             };
@@ -34,7 +34,7 @@ pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
             let text = matches!(args.get(1), Some(Value::Text(_)));
             if text { both.saturating_add(scaled(size(1), TRAVERSAL)) } else { both }
         }
-        // A form is about as long as a pattern of 128 characters.
+        // A named format costs as much as a pattern of 128 characters.
         "validate" => scaled(size(1).saturating_add(1), TRAVERSAL).saturating_mul(32),
         "format" => scaled(size(0), TRAVERSAL)
             .saturating_add(args.get(1).map_or(0, |values| scaled(traversal(values), TRAVERSAL))),
@@ -49,42 +49,42 @@ pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
         "_+_" if matches!(args.first(), Some(Value::Text(_) | Value::Bytes(_))) => {
             scaled(size(0).saturating_add(size(1)), TRAVERSAL)
         }
-        // What these make or compare is not free, whatever upstream says of it.
+        // SPEC: upstream charges nothing for these; here they cost what they create or compare.
         "_+_" if matches!(args.first(), Some(Value::List(_))) => {
             scaled(size(0).saturating_add(size(1)), TRAVERSAL).max(1)
         }
         "sets.contains" | "sets.intersects" => size(0).saturating_mul(size(1)).saturating_add(CALL),
         "sets.equivalent" => size(0).saturating_mul(size(1)).saturating_mul(2).saturating_add(CALL),
-        "distinct" | "sort" => made(compared(args.first())),
-        SORT_BY => made(compared(args.get(1))),
+        "distinct" | "sort" => new_list(pairwise(args.first())),
+        SORT_BY => new_list(pairwise(args.get(1))),
         "slice" => match args {
             [_, Value::Int(from), Value::Int(to)] => {
-                made(u64::try_from(to.saturating_sub(*from)).unwrap_or(0).min(size(0)))
+                new_list(u64::try_from(to.saturating_sub(*from)).unwrap_or(0).min(size(0)))
             }
-            _ => made(size(0)),
+            _ => new_list(size(0)),
         },
-        "reverse" => made(size(0)),
+        "reverse" => new_list(size(0)),
         "flatten" => match args.get(1) {
-            Some(Value::Int(depth)) => made(size(0).saturating_mul(u64::try_from(*depth).unwrap_or(0))),
-            _ => made(size(0)),
+            Some(Value::Int(depth)) => new_list(size(0).saturating_mul(u64::try_from(*depth).unwrap_or(0))),
+            _ => new_list(size(0)),
         },
         "lists.range" => match args.first() {
-            Some(Value::Int(end)) => made(u64::try_from(*end).unwrap_or(0)),
-            _ => made(0),
+            Some(Value::Int(end)) => new_list(u64::try_from(*end).unwrap_or(0)),
+            _ => new_list(0),
         },
         _ => 1,
     }
 }
 
-/// What it costs to compare all elements of a list with one another.
-fn compared(list: Option<&Value<'_>>) -> u64 {
+/// The cost of comparing all elements of a list with each other.
+fn pairwise(list: Option<&Value<'_>>) -> u64 {
     let Some(Value::List(list)) = list else { return 0 };
     let size = list.len() as u64;
     let texts = matches!(list.get(0), Some(Value::Text(_) | Value::Bytes(_)));
     truncated(size.saturating_mul(size), if texts { 2.0 + TRAVERSAL } else { 2.0 })
 }
 
-/// What it costs to go over all of a value.
+/// The cost of traversing a value with all its elements.
 fn traversal(value: &Value<'_>) -> u64 {
     match value {
         Value::Text(text) => scaled(text.len() as u64, TRAVERSAL),

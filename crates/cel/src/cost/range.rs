@@ -1,6 +1,6 @@
-//! From so much to so much.
+//! Ranges of sizes and costs.
 
-/// A size or a cost, at least and at most. Beyond 64 bits it stays at the end.
+/// The minimum and the maximum of a size or a cost. Arithmetic saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) min: u64,
@@ -31,23 +31,23 @@ impl Range {
     }
 }
 
-/// A number times a factor, rounded up.
+/// Multiplies a number by a factor and rounds up.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "as upstream reckons; what is too large for a number is the largest one"
+    reason = "upstream computes with doubles; the cast saturates"
 )]
 pub(super) fn scaled(number: u64, factor: f64) -> u64 {
     (number as f64 * factor).ceil() as u64
 }
 
-/// The same, rounded down.
+/// Multiplies a number by a factor and rounds down.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "as upstream reckons; what is too large for a number is the largest one"
+    reason = "upstream computes with doubles; the cast saturates"
 )]
 pub(super) fn truncated(number: u64, factor: f64) -> u64 {
     (number as f64 * factor) as u64

@@ -25,12 +25,14 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             Some(decision) => Ok(Value::Decision(Arc::new(decision))),
             None => Err(EvalError::no_such_overload()),
         },
-        (function, texts) => next(access, function, texts).map(|access| Value::Access(Arc::new(access))),
+        (function, texts) => {
+            build_check(access, function, texts).map(|access| Value::Access(Arc::new(access)))
+        }
     })
 }
 
-/// The check with one more step.
-fn next<'a>(access: &Access<'a>, function: &str, texts: &[&str]) -> Result<Access<'a>, EvalError> {
+/// Adds a step to a check.
+fn build_check<'a>(access: &Access<'a>, function: &str, texts: &[&str]) -> Result<Access<'a>, EvalError> {
     let mut access = access.clone();
     match (&mut access.stage, function, texts) {
         (Stage::Authorizer, "path", [path]) => {

@@ -1,6 +1,6 @@
-//! From one type to another, and the size of things.
+//! Conversions between types, and `size`.
 
-use super::time::{Moment, parse_timestamp, shown_duration};
+use super::time::{Moment, display_duration, parse_timestamp};
 use super::{Answer, Regexes, count, fail};
 use crate::value::Value;
 
@@ -38,11 +38,11 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
                 Err(_) => fail("invalid UTF-8 in bytes, cannot convert to string"),
             },
             Value::List(_) | Value::Map(_) | Value::Null | Value::Optional(_) => return None,
-            value => Ok(Value::text(shown(value))),
+            value => Ok(Value::text(display(value))),
         },
         ("duration", 1) => match value {
             Value::Duration(_) => Ok(value.clone()),
-            // Such a conversion is declared, and fails.
+            // Upstream declares this conversion, but it fails.
             Value::Int(_) => fail("type conversion error from 'int' to 'google.protobuf.Duration'"),
             Value::Text(text) => match plumb_go::duration::parse(text) {
                 Ok(nanos) => Ok(Value::Duration(nanos)),
@@ -52,7 +52,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         },
         ("timestamp", 1) => match value {
             Value::Timestamp(_) => Ok(value.clone()),
-            Value::Int(seconds) => match Moment::of_second(*seconds) {
+            Value::Int(seconds) => match Moment::from_second(*seconds) {
                 Some(moment) => Ok(Value::Timestamp(moment)),
                 None => fail("timestamp overflow"),
             },
@@ -71,14 +71,14 @@ fn int<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
     Some(match value {
         Value::Int(number) => Ok(Value::Int(*number)),
         Value::Uint(number) => i64::try_from(*number).map(Value::Int).or_else(|_| fail("integer overflow")),
-        // The smallest number of all is taken for one that is too small.
+        // Like upstream, `i64::MIN` is an overflow too.
         Value::Double(number) => match whole(*number).and_then(|number| i64::try_from(number).ok()) {
             Some(number) if number > i64::MIN => Ok(Value::Int(number)),
             _ => fail("integer overflow"),
         },
         Value::Text(text) => text.parse().map(Value::Int).or_else(|_| wrong("string")),
         Value::Duration(nanos) => Ok(Value::Int(*nanos)),
-        // Downwards, before the epoch too.
+        // Rounded down, also before the epoch.
         Value::Timestamp(moment) => {
             let before = moment.at.subsec_nanosecond() < 0;
             Ok(Value::Int(moment.at.as_second() - i64::from(before)))
@@ -104,7 +104,7 @@ fn uint<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
     })
 }
 
-/// The whole part of a number that has one.
+/// The integer part of a finite number.
 fn whole(number: f64) -> Option<i128> {
     (number.is_finite() && number.abs() < 1e20).then(|| format!("{:.0}", number.trunc()).parse().ok())?
 }
@@ -116,7 +116,7 @@ fn double<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
         Value::Int(number) => Ok(Value::Double(*number as f64)),
         Value::Uint(number) => Ok(Value::Double(*number as f64)),
         Value::Text(text) => match text.parse::<f64>() {
-            // A number that is too large is none, unless it says so.
+            // A number that overflows is an error, but `inf` is valid.
             Ok(number) if number.is_finite() || !text.contains(|letter: char| letter.is_ascii_digit()) => {
                 Ok(Value::Double(number))
             }
@@ -126,17 +126,17 @@ fn double<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
     })
 }
 
-/// A value as text.
-pub(crate) fn shown(value: &Value<'_>) -> String {
+/// A value as messages and string conversions display it.
+pub(crate) fn display(value: &Value<'_>) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(truth) => truth.to_string(),
         Value::Int(number) => number.to_string(),
         Value::Uint(number) => number.to_string(),
-        Value::Double(number) => shown_double(*number),
+        Value::Double(number) => display_double(*number),
         Value::Text(text) => text.clone().into_owned(),
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Duration(nanos) => shown_duration(*nanos),
+        Value::Duration(nanos) => display_duration(*nanos),
         Value::Timestamp(moment) => moment.to_string(),
         Value::Type(name) | Value::Format(name) => (*name).to_owned(),
         Value::Quantity(quantity) => quantity.amount.to_string(),
@@ -146,21 +146,21 @@ pub(crate) fn shown(value: &Value<'_>) -> String {
         Value::Semver(version) => version.to_string(),
         Value::Access(_) | Value::Decision(_) | Value::Message(_) => value.type_name().to_owned(),
         Value::List(list) => {
-            let all: Vec<String> = list.iter().map(|element| shown(&element)).collect();
+            let all: Vec<String> = list.iter().map(|element| display(&element)).collect();
             format!("[{}]", all.join(", "))
         }
         Value::Map(map) => {
             let all: Vec<String> =
-                map.entries().map(|(key, value)| format!("{}: {}", shown(&key), shown(&value))).collect();
+                map.entries().map(|(key, value)| format!("{}: {}", display(&key), display(&value))).collect();
             format!("{{{}}}", all.join(", "))
         }
         Value::Optional(None) => "optional.none()".to_owned(),
-        Value::Optional(Some(inner)) => format!("optional({})", shown(inner)),
+        Value::Optional(Some(inner)) => format!("optional({})", display(inner)),
     }
 }
 
-/// A floating-point number as Go writes it: plain in the middle, with an exponent far out.
-pub(super) fn shown_double(number: f64) -> String {
+/// A floating-point number as Go formats it: with an exponent if it is very small or very large.
+pub(super) fn display_double(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
     }

@@ -1,4 +1,4 @@
-//! What functions take and answer.
+//! The declarations of functions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -8,19 +8,20 @@ use crate::types::{
     URL,
 };
 
-/// One way to call a function.
+/// An overload of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    /// The name by which prices are looked up.
+    /// The id of the overload, by which costs are looked up.
     pub(crate) id: &'static str,
     pub(crate) member: bool,
     pub(crate) params: Vec<Type>,
     pub(crate) result: Type,
-    /// How many types it leaves open.
+    /// The number of type parameters.
     pub(crate) open: usize,
 }
 
-/// Name, id, and the types: parameters, `>`, the result. A dot before the name makes it a method.
+/// The name, the id, and the types: parameters, `>`, the result. Capital letters are type parameters; a name with a leading
+/// dot is a method.
 const TABLE: &[(&str, &str, &str)] = &[
     ("!_", "logical_not", "bool>bool"),
     ("@not_strictly_false", "not_strictly_false", "bool>bool"),
@@ -66,7 +67,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("@in", "in_map", "A map(A,B)>bool"),
     ("cel.@mapInsert", "@mapInsert_map_map", "map(A,B) map(A,B)>map(A,B)"),
     ("cel.@mapInsert", "@mapInsert_map_key_value", "map(A,B) A B>map(A,B)"),
-    // In the order of upstream, which takes the first where the type is open.
+    // In the order of upstream, which uses the first overload if the type is not known.
     ("size", "size_bytes", "bytes>int"),
     ("size", "size_list", "list(A)>int"),
     ("size", "size_map", "map(A,B)>int"),
@@ -252,7 +253,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     (".validate", "format-validate", "format string>optional(list(string))"),
 ];
 
-/// Types that can be compared by size; across numbers too.
+/// The types that have an order. Numbers compare across types too.
 const ORDERED: [&str; 8] = ["bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"];
 
 static OVERLOADS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new(|| {
@@ -315,11 +316,12 @@ static OVERLOADS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new
     found
 });
 
-/// The ways to call a function; nothing if there is none of the name.
+/// The overloads of a function; `None` if there is no function of that name.
 pub(crate) fn overloads(name: &str) -> Option<&'static [Overload]> {
     OVERLOADS.get(name).map(Vec::as_slice)
 }
 
+/// Parses a type of the table.
 fn parse(text: &str) -> Type {
     let inner = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix(')');
     if let Some(of) = inner("list(") {

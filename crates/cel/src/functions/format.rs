@@ -1,22 +1,22 @@
-//! Texts with places for values: `'%d of %s'.format([1, 'a'])`.
+//! Format strings: `'%d of %s'.format([1, 'a'])`.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use data_encoding::{HEXLOWER, HEXUPPER};
 
-use super::convert::{shown, shown_double};
-use super::time::shown_duration;
+use super::convert::{display, display_double};
+use super::time::display_duration;
 use super::{Answer, fail};
 use crate::value::{List, Value};
 
-/// How many digits after the point a number has where a clause asks for no other number of them.
-const DIGITS: usize = 6;
+/// The default number of digits after the decimal point.
+const DEFAULT_PRECISION: usize = 6;
 
-/// How many digits a text may ask for; more are of no use.
+/// The maximum precision of a clause.
 const MAX_PRECISION: usize = 200;
 
-const NOT_TEXT: &str =
+const INVALID_UTF8: &str =
     "error during formatting: could not convert argument to string: invalid UTF-8 in bytes";
 
 pub(super) fn format<'a>(text: &str, values: &List<'_>) -> Answer<'a> {
@@ -49,7 +49,7 @@ pub(super) fn format<'a>(text: &str, values: &List<'_>) -> Answer<'a> {
             }
         };
         let verb = letters.next().unwrap_or_default();
-        match place(verb, precision, &value) {
+        match format_value(verb, precision, &value) {
             Ok(text) => out.push_str(&text),
             Err(why) => return fail(why),
         }
@@ -57,7 +57,7 @@ pub(super) fn format<'a>(text: &str, values: &List<'_>) -> Answer<'a> {
     Ok(Value::text(out))
 }
 
-/// How many digits a clause asks for, if it does.
+/// Reads the precision of a clause, if it has one.
 fn precision(letters: &mut Peekable<Chars<'_>>) -> Result<Option<usize>, String> {
     if letters.next_if_eq(&'.').is_none() {
         return Ok(None);
@@ -79,20 +79,23 @@ fn precision(letters: &mut Peekable<Chars<'_>>) -> Result<Option<usize>, String>
     }
 }
 
-fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String, String> {
+/// Formats a value for a clause.
+fn format_value(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<String, String> {
     let wrong = |names: &str| {
         let found = value.type_name();
         Err(format!("error during formatting: {names}, was given {found}"))
     };
     match (verb, value) {
         ('s', value) => text(value),
-        ('d', Value::Int(_) | Value::Uint(_)) => Ok(shown(value)),
+        ('d', Value::Int(_) | Value::Uint(_)) => Ok(display(value)),
         ('d', _) => wrong("decimal clause can only be used on integers"),
-        ('f', _) if let Some(number) = number(value) => Ok(fixed(number, precision.unwrap_or(DIGITS))),
+        ('f', _) if let Some(number) = number(value) => {
+            Ok(fixed(number, precision.unwrap_or(DEFAULT_PRECISION)))
+        }
         ('f', _) => wrong("fixed-point clause can only be used on doubles"),
-        // Upstream takes the precision for a width.
+        // Upstream uses the precision as the width.
         ('e', _) if let Some(number) = number(value) => {
-            let width = precision.unwrap_or(DIGITS);
+            let width = precision.unwrap_or(DEFAULT_PRECISION);
             Ok(format!("{:>width$}", scientific(number)))
         }
         ('e', _) => wrong("scientific clause can only be used on doubles"),
@@ -118,7 +121,7 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
     }
 }
 
-/// A number, or a text that stands for one.
+/// A floating-point number, or a string that represents one.
 fn number(value: &Value<'_>) -> Option<f64> {
     match value {
         Value::Double(number) => Some(*number),
@@ -132,7 +135,7 @@ fn number(value: &Value<'_>) -> Option<f64> {
     }
 }
 
-/// What is no number of digits, as English writes it.
+/// NaN and the infinities, in English notation.
 fn special(number: f64) -> Option<String> {
     if number.is_nan() {
         return Some("NaN".to_owned());
@@ -140,7 +143,7 @@ fn special(number: f64) -> Option<String> {
     number.is_infinite().then(|| if number > 0.0 { "\u{221e}" } else { "-\u{221e}" }.to_owned())
 }
 
-/// A number as English writes it, with a comma before every three digits.
+/// Formats a number with a comma before every three digits, as in English.
 fn fixed(number: f64, precision: usize) -> String {
     if let Some(special) = special(number) {
         return special;
@@ -148,8 +151,8 @@ fn fixed(number: f64, precision: usize) -> String {
     let text = format!("{:.precision$}", number.abs());
     let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
     let mut out = String::from(if number < 0.0 { "-" } else { "" });
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place) % 3 == 0 {
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
             out.push(',');
         }
         out.push(digit);
@@ -160,13 +163,13 @@ fn fixed(number: f64, precision: usize) -> String {
     out
 }
 
-/// A number as English writes it with a power of ten.
+/// Formats a number with a power of ten, as in English.
 fn scientific(number: f64) -> String {
     const SUPERSCRIPT: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if let Some(special) = special(number) {
         return special;
     }
-    let text = format!("{:.DIGITS$e}", number.abs());
+    let text = format!("{:.DEFAULT_PRECISION$e}", number.abs());
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let mut out = String::from(if number < 0.0 { "-" } else { "" });
     out.extend([digits, "×10"]);
@@ -180,16 +183,16 @@ fn scientific(number: f64) -> String {
     out
 }
 
-fn signed(number: i64, shown: fn(u64) -> String) -> String {
-    let size = shown(number.unsigned_abs());
+fn signed(number: i64, format: fn(u64) -> String) -> String {
+    let size = format(number.unsigned_abs());
     if number < 0 { format!("-{size}") } else { size }
 }
 
-/// A value between other text.
+/// Formats a value for `%s`.
 fn text(value: &Value<'_>) -> Result<String, String> {
     match value {
         Value::List(_) | Value::Map(_) => literal(value),
-        Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => Err(NOT_TEXT.to_owned()),
+        Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => Err(INVALID_UTF8.to_owned()),
         Value::Null
         | Value::Bool(_)
         | Value::Int(_)
@@ -197,8 +200,8 @@ fn text(value: &Value<'_>) -> Result<String, String> {
         | Value::Double(_)
         | Value::Text(_)
         | Value::Bytes(_)
-        | Value::Type(_) => Ok(shown(value)),
-        Value::Duration(nanos) => Ok(shown_duration(*nanos)),
+        | Value::Type(_) => Ok(display(value)),
+        Value::Duration(nanos) => Ok(display_duration(*nanos)),
         Value::Timestamp(moment) => Ok(moment.to_string()),
         other => Err(format!(
             "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
@@ -208,16 +211,16 @@ fn text(value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// A value inside a list or a map, as it would stand in an expression.
+/// Formats a value inside a list or a map as a literal.
 fn literal(value: &Value<'_>) -> Result<String, String> {
     Ok(match value {
         Value::Text(text) => plumb_go::quote(text),
-        Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => return Err(NOT_TEXT.to_owned()),
-        Value::Bytes(_) => format!("b{}", plumb_go::quote(&shown(value))),
-        Value::Duration(nanos) => format!("duration({})", plumb_go::quote(&shown_duration(*nanos))),
+        Value::Bytes(bytes) if std::str::from_utf8(bytes).is_err() => return Err(INVALID_UTF8.to_owned()),
+        Value::Bytes(_) => format!("b{}", plumb_go::quote(&display(value))),
+        Value::Duration(nanos) => format!("duration({})", plumb_go::quote(&display_duration(*nanos))),
         Value::Timestamp(moment) => format!("timestamp({})", plumb_go::quote(&moment.to_string())),
-        Value::Double(number) if !number.is_finite() => plumb_go::quote(&shown_double(*number)),
-        Value::Double(number) => format!("{number:.DIGITS$}"),
+        Value::Double(number) if !number.is_finite() => plumb_go::quote(&display_double(*number)),
+        Value::Double(number) => format!("{number:.DEFAULT_PRECISION$}"),
         Value::List(list) => {
             let all: Result<Vec<String>, String> = list.iter().map(|element| literal(&element)).collect();
             format!("[{}]", all?.join(", "))
@@ -231,7 +234,7 @@ fn literal(value: &Value<'_>) -> Result<String, String> {
             let all: Vec<String> = all.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
             format!("{{{}}}", all.join(", "))
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Type(_) => shown(value),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Type(_) => display(value),
         other => {
             return Err(format!("error during formatting: no formatting function for {}", other.type_name()));
         }

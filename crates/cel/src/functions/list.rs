@@ -1,4 +1,4 @@
-//! Lists.
+//! The list library.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::error::EvalError;
 use crate::macros::SORT_BY;
 use crate::value::{List, Value};
 
-/// The longest list that can be made of nothing.
+/// The maximum length of the list that `lists.range` creates.
 const MAX_RANGE: i64 = 1_000_000;
 
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
@@ -36,21 +36,21 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             Ok(list.iter().rposition(|element| equal(&element, value)).map_or(Value::Int(-1), count))
         }
         ("slice", [Value::Int(from), Value::Int(to)]) => slice(list, *from, *to),
-        ("flatten", []) => Ok(Value::list(flat(list, 1))),
+        ("flatten", []) => Ok(Value::list(flatten(list, 1))),
         ("flatten", [Value::Int(depth)]) => match usize::try_from(*depth) {
-            Ok(depth) => Ok(Value::list(flat(list, depth.min(64)))),
+            Ok(depth) => Ok(Value::list(flatten(list, depth.min(64)))),
             Err(_) => fail("level must be non-negative"),
         },
-        // As it is: what a declared list says of its elements still holds.
+        // Returned unchanged, so that an empty list keeps its declaration.
         ("distinct", []) if list.is_empty() => Ok(Value::List(list.clone())),
         ("distinct", []) => {
-            let mut seen: Vec<Value<'a>> = Vec::new();
+            let mut unique: Vec<Value<'a>> = Vec::new();
             for element in list.iter() {
-                if !seen.iter().any(|own| equal(own, &element)) {
-                    seen.push(element);
+                if !unique.iter().any(|other| equal(other, &element)) {
+                    unique.push(element);
                 }
             }
-            Ok(Value::list(seen))
+            Ok(Value::list(unique))
         }
         ("reverse", []) => Ok(Value::list(list.iter().rev().collect())),
         ("first", []) => Ok(Value::Optional(list.get(0).map(Box::new))),
@@ -62,7 +62,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             for element in list.iter() {
                 match element {
                     Value::Optional(inner) => all.extend(inner.map(|inner| *inner)),
-                    other => return Some(fail(format!("value {} is not optional", super::shown(&other)))),
+                    other => return Some(fail(format!("value {} is not optional", super::display(&other)))),
                 }
             }
             Ok(Value::list(all))
@@ -71,13 +71,13 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
     })
 }
 
-/// A list in the order of its keys.
+/// Sorts a list by keys.
 fn sort<'a>(list: &List<'a>, keys: &List<'a>) -> Answer<'a> {
     if list.is_empty() {
         return Ok(Value::List(list.clone()));
     }
     let mut all: Vec<(Value<'a>, Value<'a>)> = keys.iter().zip(list.iter()).collect();
-    let ordered = |(key, _): &(Value<'a>, Value<'a>)| {
+    let is_comparable = |(key, _): &(Value<'a>, Value<'a>)| {
         !matches!(
             key,
             Value::Null
@@ -88,14 +88,14 @@ fn sort<'a>(list: &List<'a>, keys: &List<'a>) -> Answer<'a> {
                 | Value::Message(_)
         )
     };
-    if !all.first().is_some_and(ordered) {
+    if !all.first().is_some_and(is_comparable) {
         return fail("list elements must be comparable");
     }
     if all.iter().any(|(key, _)| key.type_name() != all[0].0.type_name()) {
         return fail("list elements must have the same type");
     }
     all.sort_by(|(a, _), (b, _)| match (a, b) {
-        // No number is smaller or larger than what is none, and an order has to be total.
+        // NaN is neither smaller nor larger than any number, but a sort order has to be total.
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
         _ => compare(a, b).unwrap_or(Ordering::Equal),
     });
@@ -116,11 +116,11 @@ fn extreme<'a>(list: &List<'a>, wanted: Ordering, name: &str) -> Answer<'a> {
 fn sum<'a>(list: &List<'a>) -> Answer<'a> {
     let mut all = list.iter();
     let Some(mut total) = all.next() else {
-        let of = match list {
+        let element_kind = match list {
             List::Data(_, decl) | List::Made(_, Some(decl)) => decl.element().map(|of| &of.kind),
             List::Made(_, None) => None,
         };
-        return Ok(match of {
+        return Ok(match element_kind {
             Some(DeclKind::Double) => Value::Double(0.0),
             Some(DeclKind::Duration) => Value::Duration(0),
             _ => Value::Int(0),
@@ -148,11 +148,11 @@ fn slice<'a>(list: &List<'a>, from: i64, to: i64) -> Answer<'a> {
     Ok(Value::list(list.iter().skip(begin).take(end - begin).collect()))
 }
 
-fn flat<'a>(list: &List<'a>, depth: usize) -> Vec<Value<'a>> {
+fn flatten<'a>(list: &List<'a>, depth: usize) -> Vec<Value<'a>> {
     let mut out = Vec::new();
     for element in list.iter() {
         match element {
-            Value::List(inner) if depth > 0 => out.extend(flat(&inner, depth - 1)),
+            Value::List(inner) if depth > 0 => out.extend(flatten(&inner, depth - 1)),
             other => out.push(other),
         }
     }

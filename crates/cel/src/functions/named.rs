@@ -1,4 +1,4 @@
-//! Forms of names, under the names they have themselves.
+//! The named formats (`format.dns1123Label()`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use plumb_validation::names;
 use super::{Answer, Regexes};
 use crate::value::Value;
 
-/// The forms that have a function of their own.
+/// The formats, each of which has a function.
 pub(super) const CONSTANTS: [&str; 13] = [
     "format.dns1123Label",
     "format.dns1123Subdomain",
@@ -28,20 +28,20 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
     Some(match (function, args) {
         ("format.named", [Value::Text(name)]) => {
             let full = format!("format.{name}");
-            let known = CONSTANTS.into_iter().find(|own| *own == full);
+            let known = CONSTANTS.into_iter().find(|known| *known == full);
             Ok(Value::Optional(known.map(|name| Box::new(Value::Format(name)))))
         }
-        (name, []) => Ok(Value::Format(CONSTANTS.into_iter().find(|own| *own == name)?)),
+        (name, []) => Ok(Value::Format(CONSTANTS.into_iter().find(|known| *known == name)?)),
         ("validate", [Value::Format(name), Value::Text(text)]) => {
-            let wrong = complaints(name, text, regexes);
-            let wrong: Vec<Value<'a>> = wrong.into_iter().map(Value::text).collect();
-            Ok(Value::Optional((!wrong.is_empty()).then(|| Box::new(Value::list(wrong)))))
+            let messages = violations(name, text, regexes);
+            let messages: Vec<Value<'a>> = messages.into_iter().map(Value::text).collect();
+            Ok(Value::Optional((!messages.is_empty()).then(|| Box::new(Value::list(messages)))))
         }
         _ => return None,
     })
 }
 
-fn complaints(name: &str, text: &str, regexes: &Regexes) -> Vec<String> {
+fn violations(name: &str, text: &str, regexes: &Regexes) -> Vec<String> {
     match name.strip_prefix("format.").unwrap_or(name) {
         "dns1123Label" => names::dns_label(text),
         "dns1123LabelPrefix" => names::dns_label_prefix(text),
@@ -51,10 +51,10 @@ fn complaints(name: &str, text: &str, regexes: &Regexes) -> Vec<String> {
         "dns1035LabelPrefix" => names::dns_1035_label_prefix(text),
         "labelValue" => names::label_value(text),
         "qualifiedName" => names::qualified_name(text),
-        "uri" => super::url::complaint(text).into_iter().collect(),
+        "uri" => super::url::parse_error(text).into_iter().collect(),
         "uuid" => {
             let form = "(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}";
-            single(whole(text, form, regexes), "does not match the UUID format")
+            single(matches_whole(text, form, regexes), "does not match the UUID format")
         }
         "byte" => single(!text.is_empty() && STANDARD.decode(text).is_ok(), "invalid base64"),
         "date" => single(text.parse::<jiff::civil::Date>().is_ok(), "invalid date"),
@@ -67,10 +67,11 @@ fn complaints(name: &str, text: &str, regexes: &Regexes) -> Vec<String> {
     }
 }
 
-fn single(fine: bool, why: &str) -> Vec<String> {
-    if fine { Vec::new() } else { vec![why.to_owned()] }
+/// The message if the text is invalid.
+fn single(is_valid: bool, message: &str) -> Vec<String> {
+    if is_valid { Vec::new() } else { vec![message.to_owned()] }
 }
 
-fn whole(text: &str, pattern: &str, regexes: &Regexes) -> bool {
+fn matches_whole(text: &str, pattern: &str, regexes: &Regexes) -> bool {
     regexes.with(&format!("^(?:{pattern})$"), |regex| regex.is_match(text)).unwrap_or(false)
 }

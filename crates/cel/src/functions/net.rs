@@ -1,4 +1,4 @@
-//! Addresses of the network, and ranges of them.
+//! The IP and CIDR libraries.
 
 mod address;
 
@@ -38,7 +38,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             Value::Ip(other) => Ok(Value::Bool(contains((*ip, *bits), *other))),
             Value::Text(text) => match parse_ip(text) {
                 Ok(other) => Ok(Value::Bool(contains((*ip, *bits), other))),
-                // Upstream does not say why.
+                // Upstream does not return the parse error here.
                 Err(_) => Err(EvalError::no_such_overload()),
             },
             _ => return None,
@@ -62,14 +62,14 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
 }
 
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    // An address with a zone is one.
+    // An address with a zone is parsed, and rejected with a message of its own.
     let (address, zoned) = match text.split_once('%') {
         Some((address, zone)) => (address, !zone.is_empty() && address.contains(':')),
         None => (text, false),
     };
     let ip = if zoned { address.parse() } else { text.parse() };
     let ip: IpAddr = ip.map_err(|_| {
-        let why = address::complaint(text);
+        let why = address::parse_error(text);
         format!("IP Address {} parse error during conversion from string: {why}", plumb_go::quote(text))
     })?;
     if zoned {
@@ -84,18 +84,18 @@ fn parse_ip(text: &str) -> Result<IpAddr, String> {
 }
 
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
-    const WRONG: &str = "network address parse error during conversion from string: ";
-    // Upstream says it twice.
-    let wrong = || format!("{WRONG}{WRONG}{}", address::range_complaint(text));
+    const PREFIX: &str = "network address parse error during conversion from string: ";
+    // Upstream repeats the prefix of the message.
+    let wrong = || format!("{PREFIX}{PREFIX}{}", address::parse_prefix_error(text));
     let (address, bits) = text.rsplit_once('/').ok_or_else(wrong)?;
     let ip: IpAddr = address.parse().map_err(|_| wrong())?;
     let canonical = !bits.is_empty()
         && bits.bytes().all(|b| b.is_ascii_digit())
         && (bits == "0" || !bits.starts_with('0'));
-    let most = if ip.is_ipv4() { 32 } else { 128 };
-    let bits = bits.parse::<u8>().ok().filter(|bits| canonical && *bits <= most).ok_or_else(wrong)?;
+    let max_bits = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = bits.parse::<u8>().ok().filter(|bits| canonical && *bits <= max_bits).ok_or_else(wrong)?;
     if matches!(ip, IpAddr::V6(six) if six.to_ipv4_mapped().is_some()) {
-        return Err(format!("{WRONG}IPv4-mapped IPv6 address {} is not allowed", plumb_go::quote(text)));
+        return Err(format!("{PREFIX}IPv4-mapped IPv6 address {} is not allowed", plumb_go::quote(text)));
     }
     Ok((ip, bits))
 }

@@ -1,4 +1,4 @@
-//! Operators: equality, order, arithmetic, membership.
+//! Operators: equality, order, arithmetic and membership.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         ("!_", [Value::Bool(truth)]) => Ok(Value::Bool(!truth)),
         ("_==_", [a, b]) if !is_comparable(a, b) => Err(EvalError::no_such_overload()),
         ("_==_", [a, b]) => Ok(Value::Bool(equal(a, b))),
-        // What cannot be compared is not the same.
+        // Values that cannot be compared are not equal.
         ("_!=_", [a, b]) => Ok(Value::Bool(!(is_comparable(a, b) && equal(a, b)))),
         ("_<_", [a, b]) => ordered(a, b, |order| order == Ordering::Less),
         ("_<=_", [a, b]) => ordered(a, b, |order| order != Ordering::Greater),
@@ -52,18 +52,18 @@ fn is_declared(value: &Value<'_>) -> bool {
     }
 }
 
-/// Whether it can be asked if two values are the same.
+/// Whether two values can be compared for equality.
 fn is_comparable(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {
-        // Values of the authorizer have methods, and nothing else.
+        // Values of the authorizer library support only their methods.
         (Value::Access(_) | Value::Decision(_), _) | (_, Value::Access(_) | Value::Decision(_)) => false,
         (Value::Null, _)
         | (_, Value::Null)
         | (Value::List(_), Value::List(_))
         | (Value::Map(_), Value::Map(_)) => true,
-        // Upstream does not recognise a sum on the right.
+        // In upstream, a sum has another type, which equality does not accept on the right.
         (Value::Quantity(_), Value::Quantity(other)) => !other.is_sum,
-        // Values of libraries, and declared lists and objects, can be compared with their like alone.
+        // Values of libraries, and declared lists and objects, can be compared only with values of the same kind.
         (
             Value::Quantity(_)
             | Value::Ip(_)
@@ -95,7 +95,7 @@ fn is_zero(value: &Value<'_>) -> bool {
     }
 }
 
-/// Whether two values are the same; numbers are whatever their types, and lists of a set whatever their order.
+/// Whether two values are equal. Numbers compare across types, and the order of sets does not matter.
 pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {
         (Value::Null, Value::Null) => true,
@@ -114,7 +114,7 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
                 && a.fields.len() == b.fields.len()
                 && a.fields
                     .iter()
-                    .all(|(name, own)| b.fields.get(name).is_some_and(|other| equal(own, other)))
+                    .all(|(name, value)| b.fields.get(name).is_some_and(|other| equal(value, other)))
         }
         (Value::Semver(a), Value::Semver(b)) => a.cmp(b) == Ordering::Equal,
         (Value::Optional(a), Value::Optional(b)) => match (a, b) {
@@ -131,7 +131,7 @@ pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
     }
 }
 
-/// What is declared of a list. In operations with two lists that of the first counts.
+/// The declaration of a list. Operations with two lists use that of the first.
 fn declared<'a>(list: &List<'a>) -> Option<&'a Decl> {
     match list {
         List::Data(_, decl) => Some(decl),
@@ -154,7 +154,7 @@ fn same_list(a: &List<'_>, b: &List<'_>) -> bool {
     }
 }
 
-/// Which of two values is larger; nothing if they cannot be compared.
+/// The order of two values; `None` if they cannot be compared.
 pub(super) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     match (a, b) {
         (Value::Uint(a), Value::Uint(b)) => Some(a.cmp(b)),
@@ -178,7 +178,7 @@ fn whole_and_double(whole: i128, double: f64) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }
-    // Beyond these no whole number of 64 bits lies.
+    // All integers of 64 bits are between these bounds.
     if double >= 18_446_744_073_709_551_616.0 {
         return Some(Ordering::Less);
     }
@@ -189,9 +189,9 @@ fn whole_and_double(whole: i128, double: f64) -> Option<Ordering> {
     Some(whole.cmp(&floor).then(if double.fract() == 0.0 { Ordering::Equal } else { Ordering::Less }))
 }
 
-fn ordered<'a>(a: &Value<'_>, b: &Value<'_>, holds: fn(Ordering) -> bool) -> Answer<'a> {
+fn ordered<'a>(a: &Value<'_>, b: &Value<'_>, accepts: fn(Ordering) -> bool) -> Answer<'a> {
     match compare(a, b) {
-        Some(order) => Ok(Value::Bool(holds(order))),
+        Some(order) => Ok(Value::Bool(accepts(order))),
         None if matches!((a, b), (Value::Double(_), _) | (_, Value::Double(_))) => {
             let number = |v: &Value<'_>| matches!(v, Value::Double(_) | Value::Int(_) | Value::Uint(_));
             if number(a) && number(b) { Ok(Value::Bool(false)) } else { Err(EvalError::no_such_overload()) }
@@ -232,13 +232,13 @@ fn arithmetic<'a>(function: &str, a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
         ("_/_", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a / b)),
         ("_+_", Value::Text(a), Value::Text(b)) => Ok(Value::text(format!("{a}{b}"))),
         ("_+_", Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&a[..], &b[..]].concat().into())),
-        ("_+_", Value::List(a), Value::List(b)) => Ok(joined(a, b)),
+        ("_+_", Value::List(a), Value::List(b)) => Ok(concatenated(a, b)),
         _ => super::time::arithmetic(function, a, b),
     }
 }
 
-/// Two lists as one; what a set or a keyed list already has is not there twice.
-fn joined<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
+/// Concatenates two lists; elements that a set or a keyed list already has are not repeated.
+fn concatenated<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
     match (declared(a), a.is_empty(), b.is_empty()) {
         (None, true, _) => return Value::List(b.clone()),
         (None, _, true) => return Value::List(a.clone()),
@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of all kinds that are close to one another, and to the ends of what each kind holds.
+    /// Numbers of all types that are close to each other, and to the limits of each type.
     fn number() -> impl Strategy<Value = Value<'static>> {
         let around = prop_oneof![Just(0_i64), Just(1 << 53), Just(i64::MAX), Just(i64::MIN)];
         let whole = (around, -2..3_i64).prop_map(|(around, off)| Value::Int(around.saturating_add(off)));

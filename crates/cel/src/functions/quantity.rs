@@ -1,4 +1,4 @@
-//! Amounts of resources.
+//! The quantity library.
 
 use std::cmp::Ordering;
 
@@ -20,9 +20,9 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
             Err(why) => fail(why.to_string()),
         },
         ("isQuantity", [Value::Text(text)]) => Ok(Value::Bool(text.parse::<Quantity>().is_ok())),
-        ("sign", [Value::Quantity(own)]) => {
-            let own = own.amount;
-            Ok(Value::Int(i64::from(own.is_positive()) - i64::from(own.is_negative())))
+        ("sign", [Value::Quantity(quantity)]) => {
+            let amount = quantity.amount;
+            Ok(Value::Int(i64::from(amount.is_positive()) - i64::from(amount.is_negative())))
         }
         ("isGreaterThan", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Bool(a.amount > b.amount)),
         ("isLessThan", [Value::Quantity(a), Value::Quantity(b)]) => Ok(Value::Bool(a.amount < b.amount)),
@@ -33,12 +33,12 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
                 Ordering::Greater => 1,
             }))
         }
-        ("isInteger", [Value::Quantity(own)]) => Ok(Value::Bool(whole(*own).is_some())),
-        ("asInteger", [Value::Quantity(own)]) => match whole(*own) {
+        ("isInteger", [Value::Quantity(quantity)]) => Ok(Value::Bool(whole(*quantity).is_some())),
+        ("asInteger", [Value::Quantity(quantity)]) => match whole(*quantity) {
             Some(number) => Ok(Value::Int(number)),
             None => fail("cannot convert value to integer"),
         },
-        ("asApproximateFloat", [Value::Quantity(own)]) => Ok(Value::Double(approximate(*own))),
+        ("asApproximateFloat", [Value::Quantity(quantity)]) => Ok(Value::Double(approximate(*quantity))),
         ("add", [Value::Quantity(a), Value::Quantity(b)]) => add(*a, *b),
         ("add", [Value::Quantity(a), Value::Int(b)]) => add(*a, int(b)),
         ("sub", [Value::Quantity(a), Value::Quantity(b)]) => sub(*a, *b),
@@ -64,18 +64,18 @@ fn sub<'a>(a: Amount, b: Amount) -> Answer<'a> {
     }
 }
 
-/// The whole number that an amount is, if upstream sees that it is one: `1000m` and `1.5Gi` are none.
-fn whole(own: Amount) -> Option<i64> {
-    let (number, power) = own.small?;
+/// The integer value, if upstream takes the quantity for an integer: not for `1000m` and `1.5Gi`.
+fn whole(quantity: Amount) -> Option<i64> {
+    let (number, power) = quantity.small?;
     scaled(number, power)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the name of the function says so")]
-fn approximate(own: Amount) -> f64 {
-    let (number, power) = if let Some((number, power)) = own.small {
+#[expect(clippy::cast_precision_loss, reason = "the function returns an approximation")]
+fn approximate(quantity: Amount) -> f64 {
+    let (number, power) = if let Some((number, power)) = quantity.small {
         (number as f64, power)
     } else {
-        let text = own.amount.with_format(Format::DecimalSi).to_string();
+        let text = quantity.amount.with_format(Format::DecimalSi).to_string();
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let power = SUFFIXES.iter().find(|(suffix, _)| text[digits.len()..] == **suffix);
         (digits.parse().unwrap_or_default(), power.map_or(0, |(_, power)| *power))
@@ -83,18 +83,18 @@ fn approximate(own: Amount) -> f64 {
     if power == 0 { number } else { number * format!("1e{power}").parse::<f64>().unwrap_or(1.0) }
 }
 
-/// The suffixes of decimal amounts, and their powers of ten.
+/// The decimal suffixes with their powers of ten.
 const SUFFIXES: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
-/// The suffixes of binary amounts; each is ten powers of two more than the one before.
+/// The binary suffixes; each is 2^10 times the previous one.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// A number times a power of ten.
+/// Multiplies a number by a power of ten; `None` if the result is not an `i64`.
 fn scaled(number: i64, power: i32) -> Option<i64> {
     number.checked_mul(10_i64.checked_pow(u32::try_from(power).ok()?)?)
 }
 
-/// The sum of two numbers, each times a power of ten.
+/// The sum of two numbers, each multiplied by a power of ten.
 fn added(a: (i64, i32), b: (i64, i32)) -> Option<(i64, i32)> {
     if b.0 == 0 {
         return Some(a);
@@ -103,12 +103,12 @@ fn added(a: (i64, i32), b: (i64, i32)) -> Option<(i64, i32)> {
         return Some(b);
     }
     let power = a.1.min(b.1);
-    let aligned = |(number, own): (i64, i32)| scaled(number, own.checked_sub(power)?);
+    let aligned = |(number, exponent): (i64, i32)| scaled(number, exponent.checked_sub(power)?);
     Some((aligned(a)?.checked_add(aligned(b)?)?, power))
 }
 
-/// The number and the power of ten that upstream has for an amount; none if it has more digits than fit, or is a fraction of a
-/// binary one.
+/// The number and the power of ten with which upstream represents a quantity; `None` if it has too many digits, or is a
+/// fraction with a binary suffix.
 fn small(text: &str) -> Option<(i64, i32)> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -122,14 +122,14 @@ fn small(text: &str) -> Option<(i64, i32)> {
     let length = i32::try_from(number.len() + fraction.len()).ok()?;
     let mut value: i64 = format!("{number}{fraction}").parse().ok()?;
     let mut power = 0;
-    if let Some(place) = BINARY.iter().position(|own| *own == suffix) {
-        let exponent = 10 * (i32::try_from(place).ok()? + 1);
+    if let Some(index) = BINARY.iter().position(|binary| *binary == suffix) {
+        let exponent = 10 * (i32::try_from(index).ok()? + 1);
         if !fraction.is_empty() || 14 - length - exponent * 3 / 10 < 0 {
             return None;
         }
         value = value.checked_mul(1_i64.checked_shl(u32::try_from(exponent).ok()?)?)?;
     } else {
-        power = match SUFFIXES.iter().find(|(own, _)| *own == suffix) {
+        power = match SUFFIXES.iter().find(|(decimal, _)| *decimal == suffix) {
             Some((_, power)) => *power,
             None => suffix.strip_prefix(['e', 'E'])?.parse().ok()?,
         };

@@ -1,4 +1,4 @@
-//! Versions of software, in the manner of semver.org.
+//! The semver library.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::value::Value;
 #[derive(Clone, Debug)]
 pub struct Semver {
     numbers: [u64; 3],
-    /// What comes before the release proper, part by part.
+    /// The identifiers of the pre-release.
     pre: Vec<String>,
     build: String,
 }
@@ -45,7 +45,7 @@ impl Hash for Semver {
 }
 
 impl Semver {
-    /// Which is newer; what a build says of itself does not count.
+    /// The precedence of two versions, which ignores build metadata.
     pub(crate) fn cmp(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
             (true, true) => Ordering::Equal,
@@ -77,7 +77,7 @@ impl Semver {
             if part.is_empty() {
                 return Err("Prerelease is empty".to_owned());
             }
-            if has_digits_alone(part) && part.len() > 1 && part.starts_with('0') {
+            if is_numeric(part) && part.len() > 1 && part.starts_with('0') {
                 return Err(format!(
                     "Numeric PreRelease version must not contain leading zeroes {}",
                     plumb_go::quote(part)
@@ -101,8 +101,8 @@ impl Semver {
         Ok(Self { numbers, pre, build: build.unwrap_or_default().to_owned() })
     }
 
-    /// The same for what people write: `v1.2`, `01.2.3`.
-    fn parse_leniently(text: &str) -> Result<Self, String> {
+    /// Parses a version after normalization, as upstream does for `semver(text, true)`: `v1.2`, `01.2.3`.
+    fn parse_normalized(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text
             .splitn(3, '.')
@@ -122,7 +122,7 @@ impl Semver {
     }
 }
 
-fn has_digits_alone(part: &str) -> bool {
+fn is_numeric(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -130,18 +130,18 @@ fn is_word(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// One of the three numbers.
+/// Parses one of the three numbers.
 fn number(part: &str, name: &str) -> Result<u64, String> {
-    let shown = plumb_go::quote(part);
-    if !has_digits_alone(part) {
-        return Err(format!("Invalid character(s) found in {} number {shown}", name.to_lowercase()));
+    let quoted = plumb_go::quote(part);
+    if !is_numeric(part) {
+        return Err(format!("Invalid character(s) found in {} number {quoted}", name.to_lowercase()));
     }
     if part.len() > 1 && part.starts_with('0') {
-        return Err(format!("{name} number must not contain leading zeroes {shown}"));
+        return Err(format!("{name} number must not contain leading zeroes {quoted}"));
     }
     part.parse().map_err(|_| {
         let why = if part.is_empty() { "invalid syntax" } else { "value out of range" };
-        format!("strconv.ParseUint: parsing {shown}: {why}")
+        format!("strconv.ParseUint: parsing {quoted}: {why}")
     })
 }
 
@@ -156,7 +156,7 @@ fn compare_parts(a: &str, b: &str) -> Ordering {
 
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     let read = |text: &str, lenient: bool| {
-        if lenient { Semver::parse_leniently(text) } else { Semver::parse(text) }
+        if lenient { Semver::parse_normalized(text) } else { Semver::parse(text) }
     };
     let number = |number: u64| Ok(Value::Int(i64::try_from(number).unwrap_or(i64::MAX)));
     Some(match (function, args) {
@@ -167,9 +167,9 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         ("isSemver", [Value::Text(text), rest @ ..]) => {
             Ok(Value::Bool(read(text, matches!(rest, [Value::Bool(true)])).is_ok()))
         }
-        ("major", [Value::Semver(own)]) => number(own.numbers[0]),
-        ("minor", [Value::Semver(own)]) => number(own.numbers[1]),
-        ("patch", [Value::Semver(own)]) => number(own.numbers[2]),
+        ("major", [Value::Semver(version)]) => number(version.numbers[0]),
+        ("minor", [Value::Semver(version)]) => number(version.numbers[1]),
+        ("patch", [Value::Semver(version)]) => number(version.numbers[2]),
         ("isGreaterThan", [Value::Semver(a), Value::Semver(b)]) => {
             Ok(Value::Bool(a.cmp(b) == Ordering::Greater))
         }

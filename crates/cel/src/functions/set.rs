@@ -1,4 +1,4 @@
-//! Lists as sets.
+//! The set library (`sets.contains`).
 
 use super::{Answer, Regexes, equal};
 use crate::value::{List, Value};

@@ -1,4 +1,4 @@
-//! Moments and spans of time.
+//! Timestamps and durations.
 
 use std::fmt;
 
@@ -10,27 +10,27 @@ use super::{Answer, Regexes, fail};
 use crate::error::EvalError;
 use crate::value::Value;
 
-/// A moment, and the offset from UTC that it was written with, which it is shown with too.
+/// A timestamp, and the UTC offset that it was written with and is displayed with.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// The moment.
+    /// The timestamp.
     pub at: Timestamp,
     /// The offset.
     pub offset: Offset,
 }
 
 impl Moment {
-    /// A moment of the years that the language knows, 1 to 9999.
+    /// Creates a timestamp; `None` if it is outside of the years 1 to 9999, which CEL supports.
     pub(crate) fn new(at: Timestamp, offset: Offset) -> Option<Self> {
         (at.as_second() >= FIRST_SECOND).then_some(Self { at, offset })
     }
 
-    /// The same of so many seconds since the epoch.
-    pub(crate) fn of_second(second: i64) -> Option<Self> {
+    /// Creates a timestamp from the seconds since the epoch.
+    pub(crate) fn from_second(second: i64) -> Option<Self> {
         Self::new(Timestamp::from_second(second).ok()?, Offset::UTC)
     }
 
-    /// Whether it is the first of all moments, which Go takes for none.
+    /// Whether it is the zero value of Go's `time.Time`.
     pub(crate) fn is_zero(self) -> bool {
         self.at.as_second() == FIRST_SECOND && self.at.subsec_nanosecond() == 0
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// The beginning of the year 1.
+/// The beginning of the year 1, in seconds since the epoch.
 const FIRST_SECOND: i64 = -62_135_596_800;
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -72,7 +72,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
     }
 }
 
-/// UTC, or so many hours and minutes away from it, in seconds.
+/// Parses a time zone: UTC, or an offset of hours and minutes. Returns the offset in seconds.
 fn offset(zone: &str) -> Result<i64, String> {
     let Some((hours, minutes)) = zone.split_once(':') else {
         return match zone {
@@ -82,15 +82,17 @@ fn offset(zone: &str) -> Result<i64, String> {
     };
     let number = |text: &str| {
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let sound = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-        let why = if sound { "value out of range" } else { "invalid syntax" };
-        let parsed = if sound { text.parse::<i32>().ok() } else { None };
+        let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+        let why = if is_number { "value out of range" } else { "invalid syntax" };
+        let parsed = if is_number { text.parse::<i32>().ok() } else { None };
         parsed.map(i64::from).ok_or_else(|| format!("strconv.Atoi: parsing {text:?}: {why}"))
     };
-    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let hours = number(hours)?;
+    let minutes = number(minutes)?;
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
 }
 
+/// A field of a timestamp at an offset.
 fn part<'a>(function: &str, moment: Timestamp, offset: i64) -> Option<Value<'a>> {
     let utc: DateTime = TimeZone::UTC.to_datetime(moment);
     let local = utc.checked_add(jiff::SignedDuration::from_secs(offset)).unwrap_or(utc);
@@ -113,7 +115,7 @@ fn part<'a>(function: &str, moment: Timestamp, offset: i64) -> Option<Value<'a>>
 pub(super) fn arithmetic<'a>(function: &str, a: &Value<'_>, b: &Value<'_>) -> Answer<'a> {
     let span =
         |nanos: Option<i64>| nanos.map(Value::Duration).ok_or_else(|| EvalError::new("duration overflow"));
-    let shifted = |moment: &Moment, nanos: i64| {
+    let shift = |moment: &Moment, nanos: i64| {
         let moved = moment.at.checked_add(jiff::SignedDuration::from_nanos(nanos)).ok();
         let moved = moved.and_then(|at| Moment::new(at, moment.offset));
         moved.map(Value::Timestamp).ok_or_else(|| EvalError::new("timestamp overflow"))
@@ -122,9 +124,9 @@ pub(super) fn arithmetic<'a>(function: &str, a: &Value<'_>, b: &Value<'_>) -> An
         ("_+_", Value::Duration(a), Value::Duration(b)) => span(a.checked_add(*b)),
         ("_-_", Value::Duration(a), Value::Duration(b)) => span(a.checked_sub(*b)),
         ("_+_", Value::Timestamp(moment), Value::Duration(nanos))
-        | ("_+_", Value::Duration(nanos), Value::Timestamp(moment)) => shifted(moment, *nanos),
+        | ("_+_", Value::Duration(nanos), Value::Timestamp(moment)) => shift(moment, *nanos),
         ("_-_", Value::Timestamp(moment), Value::Duration(nanos)) => {
-            shifted(moment, nanos.checked_neg().ok_or_else(|| EvalError::new("duration overflow"))?)
+            shift(moment, nanos.checked_neg().ok_or_else(|| EvalError::new("duration overflow"))?)
         }
         ("_-_", Value::Timestamp(a), Value::Timestamp(b)) => {
             span(i64::try_from(a.at.duration_since(b.at).as_nanos()).ok())
@@ -133,14 +135,15 @@ pub(super) fn arithmetic<'a>(function: &str, a: &Value<'_>, b: &Value<'_>) -> An
     }
 }
 
-/// A span in seconds, as the language writes it: with as many digits as a floating-point number has.
+/// Formats a duration in seconds, with the digits of a floating-point number.
 #[expect(clippy::cast_precision_loss, reason = "upstream converts to a floating-point number too")]
-pub(crate) fn shown_duration(nanos: i64) -> String {
-    let (whole, fraction) = (nanos / SECOND, nanos % SECOND);
+pub(crate) fn display_duration(nanos: i64) -> String {
+    let whole = nanos / SECOND;
+    let fraction = nanos % SECOND;
     format!("{}s", whole as f64 + fraction as f64 / 1e9)
 }
 
-/// A moment as RFC 3339 writes it, and as Go reads it: the hour may have one digit, the fraction stand after a comma.
+/// Parses an RFC 3339 timestamp. Like Go, it accepts an hour with one digit, and a fraction after a comma.
 pub(crate) fn parse_timestamp(text: &str) -> Option<Moment> {
     let (date, rest) = text.split_at_checked(10)?;
     let date = civil_date(date)?;
@@ -165,16 +168,18 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<Moment> {
 fn civil_date(text: &str) -> Option<Date> {
     let mut parts = text.split('-');
     let mut next = |length: usize| parts.next().filter(|part| part.len() == length);
-    let (year, month, day) = (next(4)?, next(2)?, next(2)?);
+    let year = next(4)?;
+    let month = next(2)?;
+    let day = next(2)?;
     Date::new(number(year)?, number(month)?, number(day)?).ok()
 }
 
-/// A number of digits alone.
+/// Parses a number that consists of digits only.
 fn number<N: std::str::FromStr>(digits: &str) -> Option<N> {
     digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// An offset with a sign, as `+02:00`.
+/// Parses an offset with a sign, such as `+02:00`.
 fn numeric(text: &str) -> Option<Offset> {
     let (sign, rest) = text.split_at_checked(1)?;
     let sign = match sign {

@@ -1,5 +1,5 @@
-//! Lists that are sets or have keys (`x-kubernetes-list-type`): their equality and their sums, in time that grows with the
-//! lists and not with their product, since prices do too.
+//! Equality and concatenation of lists of the types `set` and `map` (`x-kubernetes-list-type`), in linear time, since their
+//! costs are linear too.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
@@ -20,7 +20,7 @@ pub(super) fn same_set(set: &List<'_>, other: &List<'_>) -> bool {
     other.iter().all(|element| elements.has(&element))
 }
 
-/// Appends what a set has not yet.
+/// Appends the elements that a set does not have yet.
 pub(super) fn add_to_set<'a>(set: &mut Vec<Value<'a>>, other: &List<'a>) {
     let mut elements = Elements::default();
     for element in &*set {
@@ -34,35 +34,35 @@ pub(super) fn add_to_set<'a>(set: &mut Vec<Value<'a>>, other: &List<'a>) {
 }
 
 /// Whether a list with keys has, for each element of another list of the same length, one with the same keys that is equal.
-/// Of its elements with the same keys the last counts, as upstream.
+/// Like upstream, the last of several elements with the same keys is used.
 pub(super) fn same_keyed(list: &List<'_>, keys: &[String], other: &List<'_>) -> bool {
-    let own: Vec<Value<'_>> = list.iter().collect();
-    let places = places(&own, keys);
+    let elements: Vec<Value<'_>> = list.iter().collect();
+    let indexes = indexes(&elements, keys);
     other.iter().all(|element| {
-        let place = keys_of(&element, keys).and_then(|keys| places.get(&keys));
-        place.is_some_and(|place| equal(&own[*place], &element))
+        let index = keys_of(&element, keys).and_then(|keys| indexes.get(&keys));
+        index.is_some_and(|index| equal(&elements[*index], &element))
     })
 }
 
 /// Replaces the elements of a list with keys by those of another one with the same keys, and appends the others.
 pub(super) fn add_to_keyed<'a>(list: &mut Vec<Value<'a>>, keys: &[String], other: &List<'a>) {
-    // As upstream, what is appended is not replaced.
-    let places = places(list, keys);
+    // Like upstream, appended elements are not replaced.
+    let indexes = indexes(list, keys);
     for element in other.iter() {
-        match keys_of(&element, keys).and_then(|keys| places.get(&keys)) {
-            Some(place) => list[*place] = element,
+        match keys_of(&element, keys).and_then(|keys| indexes.get(&keys)) {
+            Some(index) => list[*index] = element,
             None => list.push(element),
         }
     }
 }
 
-/// The place of each element by the values of its keys.
-fn places<'a>(list: &[Value<'a>], keys: &[String]) -> HashMap<Vec<Option<&'a Json>>, usize> {
+/// The index of each element by the values of its keys.
+fn indexes<'a>(list: &[Value<'a>], keys: &[String]) -> HashMap<Vec<Option<&'a Json>>, usize> {
     let elements = list.iter().enumerate();
-    elements.filter_map(|(place, element)| Some((keys_of(element, keys)?, place))).collect()
+    elements.filter_map(|(index, element)| Some((keys_of(element, keys)?, index))).collect()
 }
 
-/// The values of an element's keys; none if it is not data, in which upstream finds no keys.
+/// The values of an element's keys; `None` if the element is not JSON, since upstream finds no keys in other values.
 fn keys_of<'a>(element: &Value<'a>, keys: &[String]) -> Option<Vec<Option<&'a Json>>> {
     match element {
         Value::Map(Map::Data(map, _)) => Some(keys.iter().map(|key| map.get(key)).collect()),
@@ -70,7 +70,7 @@ fn keys_of<'a>(element: &Value<'a>, keys: &[String]) -> Option<Vec<Option<&'a Js
     }
 }
 
-/// Values by a hash that equal values have in common.
+/// A set of values. Equal values have the same hash, even if their types differ.
 #[derive(Default)]
 struct Elements<'a> {
     /// A random key, so that a client cannot choose many values with the same hash.
@@ -79,24 +79,24 @@ struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// Adds a value; whether it was not there.
+    /// Adds a value. Returns whether it is new.
     fn insert(&mut self, value: &Value<'a>) -> bool {
         let Some(hash) = self.hash(value) else { return true };
         let same = self.by_hash.entry(hash).or_default();
-        let is_new = !same.iter().any(|own| equal(own, value));
+        let is_new = !same.iter().any(|existing| equal(existing, value));
         if is_new {
             same.push(value.clone());
         }
         is_new
     }
 
-    /// Whether a value is there.
+    /// Whether the set contains a value.
     fn has(&self, value: &Value<'_>) -> bool {
         let same = self.hash(value).and_then(|hash| self.by_hash.get(&hash));
-        same.is_some_and(|same| same.iter().any(|own| equal(own, value)))
+        same.is_some_and(|same| same.iter().any(|existing| equal(existing, value)))
     }
 
-    /// The hash of a value; none if it equals nothing, not even itself.
+    /// The hash of a value; `None` if it is not equal to itself.
     fn hash(&self, value: &Value<'_>) -> Option<u64> {
         let mut state = self.hashes.build_hasher();
         self.feed(value, &mut state)?;
@@ -105,7 +105,7 @@ impl<'a> Elements<'a> {
 
     fn feed(&self, value: &Value<'_>, state: &mut DefaultHasher) -> Option<()> {
         match value {
-            // Numbers are equal whatever their types.
+            // Numbers compare across types.
             Value::Int(_) | Value::Uint(_) | Value::Double(_) => "number".hash(state),
             _ => value.type_name().hash(state),
         }
@@ -115,7 +115,7 @@ impl<'a> Elements<'a> {
             Value::Access(_) | Value::Decision(_) => return None,
             Value::Int(number) => i128::from(*number).hash(state),
             Value::Uint(number) => i128::from(*number).hash(state),
-            Value::Double(number) => match Key::of(value) {
+            Value::Double(number) => match Key::from_value(value) {
                 Some(Key::Int(whole)) => whole.hash(state),
                 _ => number.to_bits().hash(state),
             },
@@ -187,7 +187,7 @@ mod tests {
         Arc::new(Decl { kind: DeclKind::List(of), max_elements: u64::MAX, min_size: 2, order })
     }
 
-    /// Values of all types that sets can hold, many of them equal to others of another type.
+    /// Values of all types that sets can have, many of them equal to values of another type.
     fn value() -> impl Strategy<Value = Value<'static>> {
         let floats = [0.0, -0.0, 1.0, 1.5, f64::NAN, f64::INFINITY, 1e300, 9_007_199_254_740_992.0];
         let scalar = prop_oneof![
@@ -213,23 +213,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_has_what_equals_one_of_its_elements(
-            own in vec(value(), 0..8),
+        fn a_set_contains_values_that_are_equal_to_an_element(
+            first in vec(value(), 0..8),
             other in vec(value(), 0..8),
         ) {
-            let (own, other) = (List::Made(Arc::new(own), None), List::Made(Arc::new(other), None));
-            let expected = other.iter().all(|element| own.iter().any(|own| equal(&own, &element)));
-            prop_assert_eq!(same_set(&own, &other), expected);
+            let first = List::Made(Arc::new(first), None);
+            let other = List::Made(Arc::new(other), None);
+            let expected = other.iter().all(|element| first.iter().any(|value| equal(&value, &element)));
+            prop_assert_eq!(same_set(&first, &other), expected);
 
-            let mut expected: Vec<Value<'_>> = own.iter().collect();
+            let mut expected: Vec<Value<'_>> = first.iter().collect();
             for element in other.iter() {
-                if !expected.iter().any(|own| equal(own, &element)) {
+                if !expected.iter().any(|value| equal(value, &element)) {
                     expected.push(element);
                 }
             }
-            let mut sum: Vec<Value<'_>> = own.iter().collect();
+            let mut sum: Vec<Value<'_>> = first.iter().collect();
             add_to_set(&mut sum, &other);
-            // What is not a number does not equal itself.
+            // The comparison is by text since NaN is not equal to itself.
             prop_assert_eq!(format!("{sum:?}"), format!("{expected:?}"));
         }
     }
@@ -238,29 +239,31 @@ mod tests {
     fn the_order_of_sets_inside_a_set_does_not_matter() {
         let of = declared(Decl::simple(DeclKind::Int, 0, 1), ListOrder::Set);
         let outer = declared(of, ListOrder::Set);
-        let (a, b) = (json!([[1, 2], [3, 4]]), json!([[4, 3], [2, 1]]));
+        let a = json!([[1, 2], [3, 4]]);
+        let b = json!([[4, 3], [2, 1]]);
         let list = |data: &'_ Json| data.as_array().cloned().unwrap();
-        let (a, b) = (list(&a), list(&b));
+        let a = list(&a);
+        let b = list(&b);
         assert!(same_set(&List::Data(&a, &outer), &List::Data(&b, &outer)));
     }
 
     #[test]
-    fn of_elements_with_the_same_keys_the_last_counts() {
+    fn the_last_of_several_elements_with_the_same_keys_is_used() {
         let dynamic = declared(Decl::dynamic(), ListOrder::Keyed(vec!["k".to_owned()]));
         let keys = ["k".to_owned()];
         let list = |data: Json| data.as_array().cloned().unwrap();
-        let own = list(json!([{"k": 1, "v": 1}, {"k": 1, "v": 2}, {"k": 2, "v": 3}]));
-        let own = List::Data(&own, &dynamic);
+        let first = list(json!([{"k": 1, "v": 1}, {"k": 1, "v": 2}, {"k": 2, "v": 3}]));
+        let first = List::Data(&first, &dynamic);
         for (other, is_same) in [
             (json!([{"k": 2, "v": 3}, {"k": 1, "v": 2}, {"k": 1, "v": 2}]), true),
             (json!([{"k": 2, "v": 3}, {"k": 1, "v": 1}, {"k": 1, "v": 2}]), false),
             (json!([{"k": 2, "v": 3}, {"k": 1, "v": 2}, {"k": 3, "v": 2}]), false),
         ] {
             let other = list(other);
-            assert_eq!(same_keyed(&own, &keys, &List::Data(&other, &dynamic)), is_same, "{other:?}");
+            assert_eq!(same_keyed(&first, &keys, &List::Data(&other, &dynamic)), is_same, "{other:?}");
         }
         let other = list(json!([{"k": 1, "v": 4}, {"k": 5, "v": 5}, {"k": 5, "v": 6}]));
-        let mut sum: Vec<Value<'_>> = own.iter().collect();
+        let mut sum: Vec<Value<'_>> = first.iter().collect();
         add_to_keyed(&mut sum, &keys, &List::Data(&other, &dynamic));
         let sum: Vec<Json> = sum.iter().map(|element| element.to_json().unwrap()).collect();
         let expected = json!([

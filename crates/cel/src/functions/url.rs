@@ -1,4 +1,4 @@
-//! Addresses of the web.
+//! The URL library.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use data_encoding::HEXLOWER_PERMISSIVE;
 use super::{Answer, Regexes, fail};
 use crate::value::{Key, Map, Value};
 
-/// An address of the web, taken apart.
+/// A parsed URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Url {
     scheme: String,
-    /// What stands after the scheme where no path does.
+    /// The part after the scheme of a URL without a path (`mailto:a`).
     opaque: String,
     host: String,
     path: String,
@@ -43,9 +43,9 @@ impl fmt::Display for Url {
 
 pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
     Some(match (function, args) {
-        ("url", [Value::Text(text)]) => match complaint(text) {
+        ("url", [Value::Text(text)]) => match parse_error(text) {
             None => {
-                // Checked with the fragment, and read without it.
+                // Like upstream, the URL is validated with its fragment and parsed without it.
                 let (whole, fragment) = text.split_once('#').unwrap_or((text, ""));
                 let url = parse(whole).map(|url| Url { fragment: fragment.to_owned(), ..url });
                 url.map(|url| Value::Url(Arc::new(url))).or_else(fail)
@@ -63,12 +63,12 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
     })
 }
 
-/// Why a text is no address of the web.
-pub(super) fn complaint(text: &str) -> Option<String> {
+/// The error of a text that is not a URL.
+pub(super) fn parse_error(text: &str) -> Option<String> {
     parse(text).err().map(|why| format!("parse {}: {why}", plumb_go::quote(text)))
 }
 
-/// As Go's `url.ParseRequestURI` and the library's own demand: absolute, or with a path from the root.
+/// Parses like Go's `url.ParseRequestURI`: a URL must be absolute or begin with a slash.
 fn parse(text: &str) -> Result<Url, String> {
     if text.is_empty() {
         return Err("empty url".to_owned());
@@ -111,8 +111,7 @@ fn parse(text: &str) -> Result<Url, String> {
     if unescaped(path).is_none() {
         return Err("invalid URL escape".to_owned());
     }
-    let (host, path) = (host.to_owned(), path.to_owned());
-    Ok(Url { scheme, host, path, query, ..Url::default() })
+    Ok(Url { scheme, host: host.to_owned(), path: path.to_owned(), query, ..Url::default() })
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -120,7 +119,7 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
 }
 
-/// The name and the port of a host.
+/// Splits a host into its name and its port.
 fn hostname(host: &str) -> (String, String) {
     if let Some((name, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return (name.to_owned(), rest.strip_prefix(':').unwrap_or_default().to_owned());
@@ -179,8 +178,8 @@ fn query<'a>(text: &str) -> Value<'a> {
     let mut found: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
     for pair in text.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let plain = |text: &str| unescaped(&text.replace('+', " "));
-        if let (Some(name), Some(value)) = (plain(name), plain(value)) {
+        let decode = |text: &str| unescaped(&text.replace('+', " "));
+        if let (Some(name), Some(value)) = (decode(name), decode(value)) {
             found.entry(name).or_default().push(Value::text(value));
         }
     }

@@ -1,4 +1,4 @@
-//! Variables, the authorizer and the objects that expressions make.
+//! Named expressions, the authorizer library and message literals.
 
 use plumb_cel::{
     AUTHORIZER, Access, AccessRequest, Authorizer, Bindings, Budget, Composition, Decision, Decl, Env,
@@ -6,7 +6,7 @@ use plumb_cel::{
 };
 use serde_json::json;
 
-/// Allows whatever has `allowed` in its name.
+/// Allows requests with `allowed` in the name or path.
 struct ByName;
 
 impl Authorizer for ByName {
@@ -27,16 +27,16 @@ fn authorized(text: &str) -> (String, u64) {
     let mut values = Bindings::new();
     values.set("authorizer", Value::Access(Access::authorizer(&ByName).into()));
     let mut budget = Budget::of(1_000_000);
-    let shown = match program.evaluate(&values, &mut budget) {
+    let result = match program.evaluate(&values, &mut budget) {
         Ok(Value::Bool(truth)) => truth.to_string(),
         Ok(value) => value.as_text().unwrap_or("?").to_owned(),
         Err(error) => error.to_string(),
     };
-    (shown, budget.spent())
+    (result, budget.spent())
 }
 
 #[test]
-fn checks_are_built_up_and_cost_what_upstream_charges() {
+fn checks_are_built_step_by_step_and_have_the_costs_of_upstream() {
     let table = [
         ("authorizer.path('/allowed').check('get').allowed()", "true", 350_003),
         ("authorizer.path('/x').check('get').reason()", "get /x", 350_003),
@@ -64,7 +64,7 @@ fn checks_are_built_up_and_cost_what_upstream_charges() {
 }
 
 #[test]
-fn a_variable_is_evaluated_when_it_is_read_and_once() {
+fn a_variable_is_evaluated_once_when_it_is_first_read() {
     let mut env = Env::kubernetes().with("object", Decl::dynamic()).composed();
     let mut variables = Variables::default();
     for (name, text) in [
@@ -92,7 +92,7 @@ fn a_variable_is_evaluated_when_it_is_read_and_once() {
     assert_eq!(error.to_string(), "composited variable \"bad\" fails to evaluate: no such key: missing");
 }
 
-/// What comes of reading the last of some variables.
+/// Declares variables and reads the last one.
 fn last(declared: &[(String, String)]) -> String {
     let mut env = Env::kubernetes().composed();
     let mut variables = Variables::default();
@@ -111,7 +111,7 @@ fn last(declared: &[(String, String)]) -> String {
 }
 
 #[test]
-fn variables_that_read_each_other_end_however_deep_they_are() {
+fn deep_chains_of_variables_are_rejected() {
     let chain = |count: usize, around: usize| -> Vec<(String, String)> {
         let nested = |read: String| "[".repeat(around) + &read + &"][0]".repeat(around);
         let first = ("v0".to_owned(), "1".to_owned());
@@ -127,9 +127,10 @@ fn variables_that_read_each_other_end_however_deep_they_are() {
 }
 
 #[test]
-fn the_types_of_variables_nest_only_so_deep() {
+fn the_types_of_variables_are_bounded() {
     for next in ["[variables.v]", "{variables.v: variables.v}"] {
-        let (mut variables, mut env) = (Variables::default(), Env::kubernetes().composed());
+        let mut variables = Variables::default();
+        let mut env = Env::kubernetes().composed();
         variables.compile("v0", "1", &mut env).unwrap();
         for number in 0..2_000 {
             let text = next.replace("variables.v", &format!("variables.v{number}"));
@@ -145,7 +146,7 @@ fn a_variable_with_the_name_of_another_has_no_value() {
     assert_eq!(last(&declared), "composited variable \"a\" is declared twice");
 }
 
-/// Variables that each have the one before twice: small to make, and endless to go over.
+/// Variables that each contain the previous one twice: cheap to create, and too large to traverse.
 fn doubled(count: usize) -> (Variables, Env) {
     let mut env = Env::kubernetes().with_patch_types().composed();
     let mut variables = Variables::default();
@@ -158,7 +159,7 @@ fn doubled(count: usize) -> (Variables, Env) {
 }
 
 #[test]
-fn a_value_that_has_its_parts_many_times_is_too_expensive_to_go_over() {
+fn a_value_with_many_repeated_parts_is_too_expensive_to_traverse() {
     let (variables, env) = doubled(60);
     let values = Bindings::new();
     for text in [
@@ -184,7 +185,7 @@ fn a_value_that_has_its_parts_many_times_is_too_expensive_to_go_over() {
 }
 
 #[test]
-fn all_variables_together_stay_within_their_total() {
+fn the_cost_of_all_variables_together_is_limited() {
     let mut env = Env::kubernetes().composed();
     let mut variables = Variables::default();
     let long = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(x, x > 0)";
@@ -224,7 +225,7 @@ fn a_variable_has_the_type_of_its_expression() {
 }
 
 #[test]
-fn patches_and_parts_of_objects_are_made_where_they_may_be() {
+fn patches_and_objects_can_be_created_where_they_are_declared() {
     let env = Env::kubernetes().with_patch_types();
     let made = |text: &str| {
         let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));

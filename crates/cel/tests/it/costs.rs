@@ -1,4 +1,4 @@
-//! What expressions cost.
+//! Estimated and actual costs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ fn env() -> Env {
     Env::kubernetes().with("self", Decl::simple(object, 0, 2))
 }
 
-/// The figures are those that kube-apiserver's estimate comes to.
+/// The numbers are the estimates of kube-apiserver.
 #[test]
-fn the_worst_cost_grows_with_what_is_declared() {
+fn the_worst_cost_depends_on_the_declared_bounds() {
     let table = [
         ("self.n == 1", 2),
         ("self.text == 'abc'", 3),
@@ -49,7 +49,7 @@ fn the_worst_cost_grows_with_what_is_declared() {
 }
 
 #[test]
-fn evaluation_stops_when_the_budget_is_spent() {
+fn evaluation_stops_when_the_budget_is_exhausted() {
     let env = env();
     let data = json!({"n": 1, "text": "a", "endless": vec!["aaaaaaaa"; 2_000]});
     let program =
@@ -61,9 +61,9 @@ fn evaluation_stops_when_the_budget_is_spent() {
     assert!(budget.spent() < 10_100);
 }
 
-/// The price is that of going over both lists once. Comparing each element with each, this test would run for many minutes.
+/// The cost is that of traversing both lists once. With a comparison of all pairs, this test would run for many minutes.
 #[test]
-fn lists_without_an_order_are_compared_and_added_in_time_that_grows_with_their_length() {
+fn sets_and_keyed_lists_are_compared_and_concatenated_in_linear_time() {
     const LENGTH: usize = 200_000;
     let unordered = |of, order| {
         let kind = DeclKind::List(of);

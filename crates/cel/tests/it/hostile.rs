@@ -1,10 +1,10 @@
-//! Whatever is written, nothing panics and everything ends.
+//! No expression panics or runs without end.
 
 use plumb_cel::{Bindings, Budget, Decl, Env, Program};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn try_it(text: &str, data: &Value) {
+fn compile_and_evaluate(text: &str, data: &Value) {
     let env = Env::kubernetes().with("self", Decl::dynamic());
     let (Ok(program), Some(decl)) = (Program::compile(text, &env), env.decl("self")) else { return };
     let mut values = Bindings::new();
@@ -15,7 +15,7 @@ fn try_it(text: &str, data: &Value) {
 }
 
 #[test]
-fn deep_and_long_texts_are_refused_or_run() {
+fn deep_and_long_expressions_neither_panic_nor_run_without_end() {
     let data = json!({});
     for text in [
         "(".repeat(100_000),
@@ -32,7 +32,7 @@ fn deep_and_long_texts_are_refused_or_run() {
         "'".repeat(99_999),
         "x".repeat(200_000),
         "timestamp('ä€😀') == timestamp(self.t)".to_owned(),
-        // Types that double at each level.
+        // The size of the type doubles at each level.
         (0..60)
             .map(|n| format!("cel.bind(v{}, {{v{n}: v{n}}}, ", n + 1))
             .fold("cel.bind(v0, {1: 1}, ".to_owned(), |all, one| all + &one)
@@ -40,12 +40,12 @@ fn deep_and_long_texts_are_refused_or_run() {
             + &")".repeat(61),
         format!("[{}1+1]", "1+1,".repeat(20_000)),
     ] {
-        try_it(&text, &data);
+        compile_and_evaluate(&text, &data);
     }
 }
 
 #[test]
-fn the_first_hundred_issues_are_reported_and_a_long_line_is_not_shown() {
+fn the_first_hundred_issues_are_reported_and_a_long_line_is_not_displayed() {
     let wrong = |elements: usize| {
         let text = format!("[{}]", vec!["a"; elements].join(","));
         Program::compile(&text, &Env::kubernetes()).unwrap_err().to_string()
@@ -58,11 +58,11 @@ fn the_first_hundred_issues_are_reported_and_a_long_line_is_not_shown() {
     assert_eq!(more.lines().last(), Some("3 more errors were truncated"));
     assert!(more.contains("\n | [a,a,"));
     let long = wrong(40_000);
-    assert!(!long.contains(" | "), "a line of more than 16384 bytes is not shown");
+    assert!(!long.contains(" | "), "a line of more than 16384 bytes is not displayed");
     assert!(long.len() < 10_000);
 }
 
-const PIECES: &[&str] = &[
+const FRAGMENTS: &[&str] = &[
     "self",
     ".a",
     ".b",
@@ -129,17 +129,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn random_pieces_never_panic(
-        pieces in prop::collection::vec(prop::sample::select(PIECES), 1..14),
+    fn random_fragments_never_panic(
+        fragments in prop::collection::vec(prop::sample::select(FRAGMENTS), 1..14),
         number in any::<i64>(),
     ) {
         let data = json!({"a": {"b": [number, "t", null]}, "b": "text, more", "k": [1, 2, 3]});
-        try_it(&pieces.concat(), &data);
+        compile_and_evaluate(&fragments.concat(), &data);
     }
 
     #[test]
     fn random_text_never_panics(text in "\\PC{0,60}") {
-        try_it(&text, &json!({}));
+        compile_and_evaluate(&text, &json!({}));
     }
 
     #[test]
@@ -168,7 +168,7 @@ proptest! {
             "format.datetime().validate(self.t) == format.uri().validate(self.t)",
             "self.t.findAll('', 3) == self.t.split('', 3)",
         ] {
-            try_it(call, &data);
+            compile_and_evaluate(call, &data);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Expressions that make no sense.
+//! Compilation errors.
 
 use plumb_cel::{Decl, DeclKind, Env, Program};
 
 #[test]
-fn mistakes_are_marked_where_they_are() {
+fn errors_have_the_position_and_message_of_cel_go() {
     let env = Env::kubernetes()
         .with("self", Decl::simple(DeclKind::Int, 0, 1))
         .with("text", Decl::simple(DeclKind::Text, 8, 2));
@@ -59,13 +59,13 @@ fn mistakes_are_marked_where_they_are() {
             "ERROR: <input>:2:3: undeclared reference to 'nope' (in container '')\n |   nope\n | ..^",
         ),
     ];
-    for (text, shown) in table {
-        assert_eq!(Program::compile(text, &env).unwrap_err().to_string(), shown, "{text}");
+    for (text, expected) in table {
+        assert_eq!(Program::compile(text, &env).unwrap_err().to_string(), expected, "{text}");
     }
 }
 
 #[test]
-fn texts_that_stand_for_something_are_checked_too() {
+fn invalid_literals_are_compilation_errors() {
     let env = Env::kubernetes();
     let table = [
         ("'a'.matches('[')", "invalid matches argument"),

@@ -1,12 +1,12 @@
-//! What expressions are worth.
+//! The values of expressions.
 
 use std::collections::BTreeMap;
 
 use plumb_cel::{Bindings, Budget, Decl, DeclKind, Env, Field, Program, Value};
 use serde_json::json;
 
-/// Whether an expression about `self` holds, or why not.
-pub(crate) fn holds(text: &str) -> Result<bool, String> {
+/// Evaluates a boolean expression about `self`.
+pub(crate) fn evaluate(text: &str) -> Result<bool, String> {
     let env = Env::kubernetes().with("self", Decl::dynamic());
     let program = Program::compile(text, &env).map_err(|issues| issues.to_string())?;
     let data = json!({
@@ -24,7 +24,7 @@ pub(crate) fn holds(text: &str) -> Result<bool, String> {
 }
 
 #[test]
-fn these_hold() {
+fn expressions_have_the_values_of_cel_go() {
     let table = [
         "1 + 2 * 3 == 7 && -5 < 0 && 7 % 4 == 3 && 7 / 2 == 3",
         "dyn(1) == 1.0 && dyn(1u) == 1 && 2.5 > 2 && dyn(1) < dyn(1.5)",
@@ -108,20 +108,20 @@ fn these_hold() {
         "0x1F == 31 && 1e3 == 1000.0 && -9223372036854775808 < 0",
     ];
     for text in table {
-        assert_eq!(holds(text), Ok(true), "{text}");
+        assert_eq!(evaluate(text), Ok(true), "{text}");
     }
 }
 
 #[test]
-fn a_pattern_that_does_not_compile_breaks_the_program() {
+fn an_invalid_pattern_fails_the_instantiation_of_the_program() {
     let program = Program::compile("'a'.findAll('a(').size() == 1", &Env::kubernetes()).unwrap();
     assert_eq!(program.broken(), Some("error parsing regexp: missing closing ): `a(`"));
 }
 
-const NO_DURATION: &str = "type conversion error from 'string' to 'google.protobuf.Duration'";
+const INVALID_DURATION: &str = "type conversion error from 'string' to 'google.protobuf.Duration'";
 
 #[test]
-fn impossible_operations_are_errors() {
+fn invalid_operations_are_errors() {
     let table = [
         ("self.nope == 1", "no such key: nope"),
         ("self.list[7] == 1", "index out of bounds: 7"),
@@ -163,18 +163,18 @@ fn impossible_operations_are_errors() {
             "error during formatting: decimal clause can only be used on integers, was given string",
         ),
         ("optional.none().value() == 1", "optional.none() dereference"),
-        // Days are known to the OpenAPI format, not to the function.
-        ("duration('1' + 'd') == duration('24h')", NO_DURATION),
-        ("duration('1' + '') == duration('1s')", NO_DURATION),
-        ("duration('2562048h' + '') == duration('1s')", NO_DURATION),
+        // The OpenAPI format supports days, the function does not.
+        ("duration('1' + 'd') == duration('24h')", INVALID_DURATION),
+        ("duration('1' + '') == duration('1s')", INVALID_DURATION),
+        ("duration('2562048h' + '') == duration('1s')", INVALID_DURATION),
     ];
     for (text, why) in table {
-        assert_eq!(holds(text), Err(why.to_owned()), "{text}");
+        assert_eq!(evaluate(text), Err(why.to_owned()), "{text}");
     }
 }
 
 #[test]
-fn declared_data_is_read_as_its_types() {
+fn json_is_converted_to_its_declared_types() {
     let text = |max| Decl::simple(DeclKind::Text, max, 2);
     let mut fields = BTreeMap::new();
     let mut add = |name: &str, decl| {
