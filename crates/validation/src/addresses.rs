@@ -1,9 +1,9 @@
-//! Which addresses a component may connect to on behalf of a client.
+//! The addresses that a component can connect to on behalf of a client.
 
 use std::net::IpAddr;
 
-/// Whether an address belongs to one interface somewhere on a network: Go's `IsGlobalUnicast`. It is false for loopback,
-/// link-local (the metadata service of clouds among them), unspecified, multicast and broadcast addresses.
+/// Whether an address is a global unicast address, like Go's `IsGlobalUnicast`. Loopback, link-local (such as the metadata
+/// service of clouds), unspecified, multicast and broadcast addresses are not.
 pub fn is_global_unicast(address: &IpAddr) -> bool {
     // An IPv4-mapped IPv6 address reaches the same host as the IPv4 address.
     let address = address.to_canonical();
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_and_link_local_addresses_are_not_global_however_they_are_written() {
+    fn loopback_and_link_local_addresses_are_not_global_in_any_notation() {
         for (address, global) in [
             ("10.1.2.3", true),
             ("2001:db8::1", true),

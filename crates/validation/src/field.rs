@@ -1,4 +1,4 @@
-//! Field errors (`field.Error`): what is wrong with which field of an object, in the words of the Kubernetes API.
+//! Field errors (`field.Error`), with the messages of the Kubernetes API.
 
 mod path;
 
@@ -12,7 +12,7 @@ pub use path::Path;
 /// The type of an error (`field.ErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorType {
-    /// The value breaks a rule.
+    /// The value is invalid.
     Invalid,
     /// The field or change is not allowed here.
     Forbidden,
@@ -20,22 +20,22 @@ pub enum ErrorType {
     Required,
     /// The value is not one of those supported.
     NotSupported,
-    /// The value stands there twice.
+    /// The value is a duplicate.
     Duplicate,
-    /// What the value names does not exist.
+    /// The value refers to something that does not exist.
     NotFound,
-    /// The value has too many bytes. It is not shown.
+    /// The value has too many bytes. The message does not display it.
     TooLong,
-    /// The list has too many items. Their number is shown.
+    /// The list has too many items. The message displays their number.
     TooMany,
     /// The value is of the wrong type.
     TypeInvalid,
-    /// The value could not be judged. It is not shown.
+    /// The value could not be validated. The message does not display it.
     Internal,
 }
 
 impl ErrorType {
-    /// The words of the rendered message.
+    /// The text of the type in messages.
     const fn text(self) -> &'static str {
         match self {
             Self::Invalid | Self::TypeInvalid => "Invalid value",
@@ -66,12 +66,12 @@ impl ErrorType {
         }
     }
 
-    const fn shows_value(self) -> bool {
+    const fn displays_value(self) -> bool {
         !matches!(self, Self::Forbidden | Self::Required | Self::TooLong | Self::Internal)
     }
 }
 
-/// The offending value, as the message shows it: text in quotes, everything else bare.
+/// The invalid value as the message displays it: strings in quotes, other values bare.
 ///
 /// ```
 /// use plumb_validation::field::BadValue;
@@ -82,11 +82,11 @@ impl ErrorType {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BadValue {
-    /// Text, which is quoted.
+    /// A string, which is quoted.
     Text(String),
-    /// A number, a truth value, `null`, or anything else in JSON, which is not.
+    /// A number, a boolean, `null` or other JSON, which is not quoted.
     Bare(String),
-    /// A value that says nothing, and is left out.
+    /// A value that the message omits.
     Omitted,
 }
 
@@ -155,13 +155,13 @@ impl fmt::Display for BadValue {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
-    /// What kind of mistake it is.
+    /// The type of the error.
     pub kind: ErrorType,
     /// The path of the field: `spec.containers[0].resources.requests`.
     pub path: String,
-    /// The offending value, where the message shows one.
+    /// The invalid value, if the message displays one.
     pub value: BadValue,
-    /// The rule, in words.
+    /// The rule that the value breaks.
     pub detail: String,
 }
 
@@ -175,12 +175,12 @@ impl FieldError {
         Self { kind, path: path.into(), value: value.into(), detail: detail.into() }
     }
 
-    /// The value breaks a rule.
+    /// Creates an error for an invalid value.
     pub fn invalid(path: impl Into<String>, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Invalid, path, value, detail)
     }
 
-    /// The value is of the wrong type.
+    /// Creates an error for a value of the wrong type.
     pub fn type_invalid(
         path: impl Into<String>,
         value: impl Into<BadValue>,
@@ -189,38 +189,38 @@ impl FieldError {
         Self::new(ErrorType::TypeInvalid, path, value, detail)
     }
 
-    /// The value could not be judged.
+    /// Creates an error for a value that could not be validated.
     pub fn internal(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Internal, path, BadValue::Omitted, detail)
     }
 
-    /// The field or the change is not allowed.
+    /// Creates an error for a field or change that is not allowed.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Forbidden, path, BadValue::Omitted, detail)
     }
 
-    /// A value is missing.
+    /// Creates an error for a missing value.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Required, path, BadValue::Omitted, detail)
     }
 
-    /// The value stands there twice.
+    /// Creates an error for a duplicate value.
     pub fn duplicate(path: impl Into<String>, value: impl Into<BadValue>) -> Self {
         Self::new(ErrorType::Duplicate, path, value, "")
     }
 
-    /// What the value names does not exist.
+    /// Creates an error for a value that refers to something that does not exist.
     pub fn not_found(path: impl Into<String>, value: impl Into<BadValue>) -> Self {
         Self::new(ErrorType::NotFound, path, value, "")
     }
 
-    /// The value has more than `bytes` bytes.
+    /// Creates an error for a value of more than `bytes` bytes.
     pub fn too_long(path: impl Into<String>, bytes: usize) -> Self {
         let unit = if bytes == 1 { "byte" } else { "bytes" };
         Self::new(ErrorType::TooLong, path, BadValue::Omitted, format!("may not be more than {bytes} {unit}"))
     }
 
-    /// The list has `actual` items, which is more than `allowed`.
+    /// Creates an error for a list of `actual` items, which is more than `allowed`.
     pub fn too_many(path: impl Into<String>, actual: usize, allowed: usize) -> Self {
         let unit = if allowed == 1 { "item" } else { "items" };
         Self::new(
@@ -231,23 +231,23 @@ impl FieldError {
         )
     }
 
-    /// The value is not one of `supported`, which are shown in the order they are given in.
+    /// Creates an error for a value that is not one of `supported`. The message lists these in the given order.
     pub fn not_supported(path: impl Into<String>, value: impl Into<BadValue>, supported: &[&str]) -> Self {
         let values: Vec<String> = supported.iter().map(|value| quote(value)).collect();
         Self::new(ErrorType::NotSupported, path, value, format!("supported values: {}", values.join(", ")))
     }
 
-    /// The same error with its rule in other words.
+    /// Replaces the detail of the error.
     #[must_use]
     pub fn because(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// The message without the path, as `details.causes[].message` carries it.
+    /// The message without the path, as in `details.causes[].message`.
     pub fn body(&self) -> String {
         let mut body = self.kind.text().to_owned();
-        if self.kind.shows_value() && self.value != BadValue::Omitted {
+        if self.kind.displays_value() && self.value != BadValue::Omitted {
             body.push_str(": ");
             body.push_str(&self.value.to_string());
         }
@@ -267,12 +267,12 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Renders errors as Kubernetes aggregates them: one as it is, several as `[a, b]`, each once.
+/// Renders errors as Kubernetes aggregates them: a single one as it is, several as `[a, b]` without duplicates.
 pub fn aggregate_message(errors: &[FieldError]) -> String {
     aggregate_texts(&errors.iter().map(FieldError::to_string).collect::<Vec<_>>())
 }
 
-/// Renders texts as Kubernetes aggregates errors: one as it is, several as `[a, b]`, each once.
+/// Renders messages as Kubernetes aggregates errors: a single one as it is, several as `[a, b]` without duplicates.
 pub fn aggregate_texts(texts: &[String]) -> String {
     let mut seen = HashSet::new();
     let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn several_errors_stand_in_brackets_each_once() {
+    fn several_errors_are_listed_in_brackets_without_duplicates() {
         let one = FieldError::forbidden("spec", "no");
         let two = FieldError::forbidden("spec", "never");
         assert_eq!(aggregate_message(&[]), "");

@@ -1,14 +1,14 @@
-//! What every validation needs: errors that name a field, and the forms of names.
+//! Field errors, and the validation of names, that all kinds share.
 //!
-//! Upstream has these in `k8s.io/apimachinery/pkg/util/validation`. Clients match on the texts, so they are the same here.
-//! The crate knows no kind of object and depends on no Kubernetes crate.
+//! Upstream has these in `k8s.io/apimachinery/pkg/util/validation`. Clients match on the messages, so they are identical
+//! here. The crate knows no kind of object and depends on no Kubernetes crate.
 //!
 //! | question | module |
 //! |---|---|
-//! | what is wrong with which field, and how is it reported? | [`field`] |
+//! | which field is invalid, and how is the error rendered? | [`field`] |
 //! | is this a DNS label, a label key, a label value? | [`names`] |
-//! | may a client have a component connect to this address? | [`addresses`] |
-//! | can a webhook be called at this address or service? | [`webhook`] |
+//! | can a component connect to this address on behalf of a client? | [`addresses`] |
+//! | is the client configuration of a webhook valid? | [`webhook`] |
 
 pub mod addresses;
 pub mod field;

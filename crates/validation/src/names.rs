@@ -1,7 +1,6 @@
-//! The forms of names, keys and label values.
+//! Validation of names, keys and label values.
 //!
-//! Each function returns every violation as the text that upstream's function of the same purpose returns; an empty list
-//! means that the value is valid.
+//! Each function returns the messages of the corresponding upstream function; the list is empty if the value is valid.
 
 use std::borrow::Cow;
 
@@ -61,7 +60,7 @@ pub fn dns_subdomain_prefix(value: &str) -> Vec<String> {
 pub fn dns_subdomain_with_underscores(value: &str) -> Vec<String> {
     let is_label = |label: &str| {
         let label = label.strip_prefix('_').unwrap_or(label);
-        is_spelled(label, |c| is_lower(c) || matches!(c, b'-' | b'_'), is_lower)
+        consists_of(label, |c| is_lower(c) || matches!(c, b'-' | b'_'), is_lower)
     };
     let mut errors = too_long(value, SUBDOMAIN_LENGTH, "characters");
     if !value.split('.').all(is_label) {
@@ -100,11 +99,11 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             name
         }
         [prefix, name] => {
-            let mut of_prefix = too_long(prefix, SUBDOMAIN_LENGTH, "bytes");
+            let mut prefix_errors = too_long(prefix, SUBDOMAIN_LENGTH, "bytes");
             if !is_subdomain(prefix) {
-                of_prefix.push(regex_error(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"]));
+                prefix_errors.push(regex_error(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"]));
             }
-            errors.extend(of_prefix.into_iter().map(|error| format!("prefix part {error}")));
+            errors.extend(prefix_errors.into_iter().map(|error| format!("prefix part {error}")));
             name
         }
         _ => {
@@ -140,21 +139,21 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// `RegexError`: a rule, the regular expression that stands for it, and examples.
-pub fn regex_error(rule: &str, form: &str, examples: &[&str]) -> String {
+/// `RegexError`: a rule with its regular expression and examples.
+pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     if examples.is_empty() {
-        return format!("{rule} (regex used for validation is '{form}')");
+        return format!("{rule} (regex used for validation is '{pattern}')");
     }
-    format!("{rule} (e.g. {}regex used for validation is '{form}')", examples.join(" or "))
+    format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 /// `MaxLenError`. Both units mean bytes: upstream's older functions say characters, its newer ones bytes.
-pub fn too_long(value: &str, most: usize, unit: &str) -> Vec<String> {
-    if value.len() > most { vec![format!("must be no more than {most} {unit}")] } else { Vec::new() }
+pub fn too_long(value: &str, max: usize, unit: &str) -> Vec<String> {
+    if value.len() > max { vec![format!("must be no more than {max} {unit}")] } else { Vec::new() }
 }
 
-/// What follows a prefix replaces its trailing dash, and upstream lets it replace the character before the dash too.
+/// Replaces a trailing dash, since a suffix follows it. Like upstream, the character before the dash is replaced too.
 fn mask_trailing_dash(value: &str) -> Cow<'_, str> {
     let rest = value.strip_suffix('-').filter(|rest| rest.ends_with(|c: char| c.is_ascii()));
     rest.map_or(Cow::Borrowed(value), |rest| Cow::Owned(format!("{}a", &rest[..rest.len() - 1])))
@@ -165,7 +164,7 @@ fn is_lower(c: u8) -> bool {
 }
 
 fn is_label(value: &str) -> bool {
-    is_spelled(value, |c| is_lower(c) || c == b'-', is_lower)
+    consists_of(value, |c| is_lower(c) || c == b'-', is_lower)
 }
 
 fn is_subdomain(value: &str) -> bool {
@@ -174,11 +173,11 @@ fn is_subdomain(value: &str) -> bool {
 
 fn is_qualified(value: &str) -> bool {
     let is_inner = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
-    is_spelled(value, is_inner, |c| c.is_ascii_alphanumeric())
+    consists_of(value, is_inner, |c| c.is_ascii_alphanumeric())
 }
 
 /// Whether a text is not empty, consists of `inner` characters, and starts and ends with an `end` character.
-fn is_spelled(value: &str, inner: impl Fn(u8) -> bool, end: impl Fn(u8) -> bool) -> bool {
+fn consists_of(value: &str, inner: impl Fn(u8) -> bool, end: impl Fn(u8) -> bool) -> bool {
     let bytes = value.as_bytes();
     bytes.first().is_some_and(|c| end(*c))
         && bytes.last().is_some_and(|c| end(*c))
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_dns_are_refused_with_upstreams_messages() {
+    fn dns_names_are_validated_with_upstream_messages() {
         let long = "a".repeat(64);
         let longer = ["abcdefgh."; 30].concat() + "com";
         check(
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_may_end_in_a_dash() {
+    fn a_prefix_can_end_in_a_dash() {
         for rule in [dns_label_prefix, dns_subdomain_prefix, dns_1035_label_prefix] {
             for (value, valid) in [
                 ("web-", true),
@@ -270,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_are_refused_with_upstreams_messages() {
+    fn keys_and_values_are_validated_with_upstream_messages() {
         let long = "a".repeat(64);
-        let of_name = format!("name part {NAME_TEXT}");
-        let of_prefix = format!("prefix part {SUBDOMAIN_TEXT}");
+        let name_error = format!("name part {NAME_TEXT}");
+        let prefix_errors = format!("prefix part {SUBDOMAIN_TEXT}");
         let several = format!(
             "a valid label key {NAME_TEXT} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         );
@@ -283,10 +282,10 @@ mod tests {
                 ("cpu", &[]),
                 ("example.com/My_name.1", &[]),
                 ("/a", &["prefix part must be non-empty"]),
-                ("a/", &["name part must be non-empty", &of_name]),
-                ("A/b", &[&of_prefix]),
+                ("a/", &["name part must be non-empty", &name_error]),
+                ("A/b", &[&prefix_errors]),
                 ("a/b/c", &[&several]),
-                ("-", &[&of_name]),
+                ("-", &[&name_error]),
                 (&long, &["name part must be no more than 63 bytes"]),
             ],
         );

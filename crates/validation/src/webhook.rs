@@ -1,11 +1,11 @@
-//! The client configuration of a webhook: an address or a service.
+//! Validation of the client configuration of a webhook: a URL or a service.
 
 use crate::field::{FieldError, Path};
 use crate::names::dns_subdomain;
 
-const FORM: &str = "; desired format: https://host[/path]";
+const FORMAT_HINT: &str = "; desired format: https://host[/path]";
 
-/// What is wrong with the address of a webhook.
+/// Validates the URL of a webhook.
 pub fn url(url: &str, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
@@ -15,11 +15,11 @@ pub fn url(url: &str, path: &Path<'_>) -> Vec<FieldError> {
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     if scheme != "https" {
-        let rule = format!("'https' is the only allowed URL scheme{FORM}");
+        let rule = format!("'https' is the only allowed URL scheme{FORMAT_HINT}");
         errors.push(FieldError::invalid(path, scheme, rule));
     }
     if host.is_empty() || scheme.is_empty() {
-        errors.push(FieldError::invalid(path, "", format!("host must be specified{FORM}")));
+        errors.push(FieldError::invalid(path, "", format!("host must be specified{FORMAT_HINT}")));
     }
     if let Some(user) = user {
         errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
@@ -33,21 +33,21 @@ pub fn url(url: &str, path: &Path<'_>) -> Vec<FieldError> {
     errors
 }
 
-/// The service that a webhook is behind.
+/// The service of a webhook.
 #[derive(Clone, Copy, Debug)]
 pub struct Service<'a> {
-    /// Its name.
+    /// The name of the service.
     pub name: &'a str,
-    /// Its namespace.
+    /// The namespace of the service.
     pub namespace: &'a str,
-    /// The path of the webhook; empty if none is given.
+    /// The URL path of the webhook; empty if it is not specified.
     pub path: &'a str,
-    /// Its port.
+    /// The port of the service.
     pub port: i64,
 }
 
 impl Service<'_> {
-    /// What is wrong with it.
+    /// Validates the service.
     pub fn errors(&self, path: &Path<'_>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         for (field, text) in [("name", self.name), ("namespace", self.namespace)] {
@@ -59,7 +59,8 @@ impl Service<'_> {
             let rule = "port is not valid: must be between 1 and 65535, inclusive";
             errors.push(FieldError::invalid(path.child("port"), self.port, rule));
         }
-        let (given, path) = (self.path, path.child("path"));
+        let given = self.path;
+        let path = path.child("path");
         if matches!(given, "" | "/") {
             return errors;
         }
@@ -73,8 +74,8 @@ impl Service<'_> {
             if step.is_empty() {
                 errors.push(FieldError::invalid(path, given, format!("segment[{index}] may not be empty")));
             }
-            for complaint in dns_subdomain(step).into_iter().filter(|_| !step.is_empty()) {
-                errors.push(FieldError::invalid(path, given, format!("segment[{index}]: {complaint}")));
+            for message in dns_subdomain(step).into_iter().filter(|_| !step.is_empty()) {
+                errors.push(FieldError::invalid(path, given, format!("segment[{index}]: {message}")));
             }
         }
         errors

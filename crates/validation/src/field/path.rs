@@ -1,8 +1,8 @@
-//! Where in an object something is wrong.
+//! Paths of fields.
 
 use std::fmt;
 
-/// The path of a field (`field.Path`): `spec.containers[0].ports`. It is written out only when there is an error.
+/// The path of a field (`field.Path`): `spec.containers[0].ports`. It is rendered only when there is an error.
 ///
 /// ```
 /// use plumb_validation::field::Path;
@@ -28,7 +28,7 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The object itself, which has no name.
+    /// The path of the object itself, which is empty.
     pub const NOWHERE: Path<'static> = Path { parent: None, step: Step::Nowhere };
 
     /// A field of the object itself.
@@ -36,7 +36,7 @@ impl<'a> Path<'a> {
         Self { parent: None, step: Step::Field(field) }
     }
 
-    /// A field below this one.
+    /// A child of this field.
     pub const fn child<'b>(&'b self, field: &'b str) -> Path<'b> {
         Path { parent: Some(self), step: Step::Field(field) }
     }
@@ -73,7 +73,7 @@ impl<'a> Path<'a> {
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As Go writes a path that is not there.
+        // Upstream renders a nil path in this way.
         if self.is_nowhere() { f.write_str("<nil>") } else { self.write(f) }
     }
 }
