@@ -16,7 +16,7 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
 /// The magnitude of the smallest duration, which is one more than that of the largest.
-const MOST: u64 = i64::MIN.unsigned_abs();
+const MAX_MAGNITUDE: u64 = i64::MIN.unsigned_abs();
 
 /// A text that is not a duration. The messages are those of `time.ParseDuration`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum DurationError {
     },
 }
 
-/// Parses a duration as `time.ParseDuration` does; the answer is in nanoseconds.
+/// Parses a duration like `time.ParseDuration`. Returns nanoseconds.
 ///
 /// A duration is an optional sign and a sequence of decimal numbers, each with an optional fraction and a unit: `ns`,
 /// `us` (or `µs`), `ms`, `s`, `m`, `h`. A plain `0` needs no unit.
@@ -81,9 +81,9 @@ pub fn parse(text: &str) -> Result<i64, DurationError> {
             "h" => HOUR,
             _ => return Err(DurationError::UnknownUnit { unit: unit.to_owned(), text: text.to_owned() }),
         };
-        let part = whole.checked_mul(nanos).and_then(|whole| whole.checked_add(share(fraction, nanos)));
+        let part = whole.checked_mul(nanos).and_then(|whole| whole.checked_add(fraction_of(fraction, nanos)));
         let sum = part.and_then(|part| total.checked_add(part));
-        total = sum.filter(|sum| *sum <= MOST).ok_or_else(invalid)?;
+        total = sum.filter(|sum| *sum <= MAX_MAGNITUDE).ok_or_else(invalid)?;
         rest = after;
     }
     let signed = if is_negative { 0_i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() };
@@ -95,34 +95,34 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// A whole number; none is zero.
+/// Parses an integer. An empty string is zero.
 fn number(digits: &str) -> Option<u64> {
     if digits.is_empty() {
         return Some(0);
     }
-    digits.parse().ok().filter(|number| *number <= MOST)
+    digits.parse().ok().filter(|number| *number <= MAX_MAGNITUDE)
 }
 
-/// A decimal fraction of a unit. Digits beyond what 63 bits hold are ignored, and Go multiplies floating-point numbers,
-/// so the same is done here.
+/// A decimal fraction of a unit. Like Go, digits beyond 63 bits are ignored and the product is computed in floating point.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "as Go converts; the product is not negative and less than an hour"
+    reason = "Go converts in this way; the product is not negative and less than an hour"
 )]
-fn share(digits: &str, unit: u64) -> u64 {
-    let (mut fraction, mut scale) = (0_u64, 1_f64);
+fn fraction_of(digits: &str, unit: u64) -> u64 {
+    let mut fraction = 0_u64;
+    let mut scale = 1_f64;
     for digit in digits.bytes().map(|byte| u64::from(byte - b'0')) {
         let more = fraction.checked_mul(10).and_then(|tens| tens.checked_add(digit));
-        let Some(more) = more.filter(|more| *more <= MOST) else { break };
+        let Some(more) = more.filter(|more| *more <= MAX_MAGNITUDE) else { break };
         fraction = more;
         scale *= 10.0;
     }
     (fraction as f64 * (unit as f64 / scale)) as u64
 }
 
-/// Quotes as Go's package `time` does: what is not printable ASCII is shown byte by byte.
+/// Quotes like Go's package `time`, which escapes each byte that is not printable ASCII.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for byte in text.bytes() {
@@ -137,7 +137,7 @@ fn quote(text: &str) -> String {
     quoted + "\""
 }
 
-/// A duration in nanoseconds as `time.Duration.String` prints it.
+/// Formats a duration in nanoseconds like `time.Duration.String`.
 ///
 /// ```
 /// assert_eq!(plumb_go::duration::format(5_400_500_000_000), "1h30m0.5s");
@@ -169,7 +169,7 @@ pub fn format(nanos: i64) -> String {
     text + name
 }
 
-/// A duration of the standard library as [`format()`] prints it; one that is too long for Go is cut to its longest.
+/// Formats a duration of the standard library like [`format()`]. Durations beyond the range of Go saturate.
 pub fn format_std(duration: std::time::Duration) -> String {
     format(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_duration_is_refused_with_gos_message() {
+    fn an_invalid_duration_has_the_error_message_of_go() {
         for text in [
             "",
             "-",
@@ -284,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_duration_is_parsed_to_the_same(nanos: i64) {
+        fn a_formatted_duration_is_parsed_to_the_same_value(nanos: i64) {
             prop_assert_eq!(parse(&format(nanos)), Ok(nanos));
         }
 

@@ -1,8 +1,8 @@
-//! What Go's standard library reads and prints, where it shows through in the Kubernetes API.
+//! Text formats of Go's standard library that are visible in the Kubernetes API.
 //!
 //! Kubernetes is written in Go, and its API carries a few of Go's text formats: durations in fields
-//! (`terminationGracePeriod: 1m30s`), quoted values in error messages. Clients compare these texts, so Plumb reads and
-//! writes them exactly as Go does, and does so here, once.
+//! (`terminationGracePeriod: 1m30s`), quoted values in error messages. Clients compare these texts, so this crate parses and
+//! formats them exactly as Go does.
 //!
 //! | Go | here |
 //! |---|---|

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A string in double quotes, as `strconv.Quote` and `%q` print it.
+/// Quotes a string like `strconv.Quote` and `%q`.
 ///
 /// ```
 /// assert_eq!(plumb_go::quote("it's \"a\"\n\u{1}"), r#""it's \"a\"\n\x01""#);

@@ -1,8 +1,8 @@
-//! Regular expressions as Go's package `regexp` reads them: RE2's syntax, with ASCII classes.
+//! Regular expressions with the syntax of Go's package `regexp`: RE2, with ASCII classes.
 //!
 //! Patterns in a `CustomResourceDefinition` and in CEL are Go's. The dialect of the crate `regex` differs: its `\d`, `\w`,
-//! `\s` and `\b` are of Unicode, `{` that begins no repetition is an error, and `[`, `&&`, `--` and `~~` mean something
-//! within a class. So a pattern is parsed here by Go's rules, and written anew for that crate.
+//! `\s` and `\b` match Unicode, a `{` that does not begin a repetition is an error, and `[`, `&&`, `--` and `~~` have a
+//! meaning within a class. So a pattern is parsed here by Go's rules, and translated for that crate.
 
 mod class;
 mod translate;
@@ -11,16 +11,16 @@ use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// How large a compiled pattern may become: repetitions of repetitions end here.
-const SIZE: usize = 4 << 20;
-/// How deeply groups may be nested, as in Go.
-const DEPTH: u32 = 1000;
+/// The maximum size of a compiled pattern, which nested repetitions can exceed.
+const MAX_SIZE: usize = 4 << 20;
+/// The maximum nesting of groups, as in Go.
+const MAX_DEPTH: u32 = 1000;
 
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub struct Regexp(Regex);
 
-/// A text that is not a pattern. The message is Go's.
+/// Why a pattern is invalid. The message is that of Go.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {code}: `{text}`")]
 pub struct RegexpError {
@@ -47,10 +47,10 @@ impl Regexp {
     /// ```
     pub fn new(pattern: &str) -> Result<Self, RegexpError> {
         let translated = translate::translate(pattern)?;
-        let built = RegexBuilder::new(&translated).size_limit(SIZE).nest_limit(DEPTH + 1).build();
+        let built = RegexBuilder::new(&translated).size_limit(MAX_SIZE).nest_limit(MAX_DEPTH + 1).build();
         let built = built.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => RegexpError::new("expression too large", pattern),
-            // What is left to be wrong: the name of a Unicode class.
+            // The translated pattern can only be invalid in the name of a Unicode class.
             _ => RegexpError::new("invalid character class range", pattern),
         });
         built.map(Self)
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_of_ascii() {
+    fn classes_match_ascii_only() {
         let table = [
             (r"^\d$", "3", true),
             (r"^\d$", "\u{663}", false),
@@ -134,7 +134,7 @@ mod tests {
         ];
         for (pattern, text, expected) in table {
             if pattern == r"^[a--b]+$" {
-                // From `a` down to `-` is no range.
+                // The range from `a` to `-` is reversed.
                 assert!(Regexp::new(pattern).is_err());
                 continue;
             }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_as_go_names_them() {
+    fn errors_have_the_messages_of_go() {
         let table = [
             ("[a", "missing closing ]: `[a`"),
             ("(a", "missing closing ): `(a`"),

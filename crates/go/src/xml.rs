@@ -1,7 +1,7 @@
-//! Text in XML.
+//! Escaping of text in XML.
 
-/// The text as XML shows it in an element or as the value of an attribute, escaped as `xml.EscapeText` of `encoding/xml`
-/// does: characters that XML cannot have become U+FFFD.
+/// Escapes text for an XML element or attribute, like `xml.EscapeText` of `encoding/xml`. Characters that XML does not
+/// allow become U+FFFD.
 ///
 /// ```
 /// assert_eq!(plumb_go::escape_xml("1 < 2 & \"3\"\n"), "1 &lt; 2 &amp; &#34;3&#34;&#xA;");

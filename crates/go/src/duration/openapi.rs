@@ -1,8 +1,8 @@
-//! The OpenAPI format `duration`, which knows more units than Go.
+//! The OpenAPI format `duration`, which has more units than Go.
 
 use super::{HOUR, MICROSECOND, MILLISECOND, MINUTE, NANOSECOND, SECOND, parse};
 
-/// The units: short forms, and a word that the unit begins with.
+/// The units: abbreviations, the prefix of longer names, and nanoseconds.
 const UNITS: [(&[&str], &str, u64); 8] = [
     (&["ns"], "nano", NANOSECOND),
     (&["us", "\u{b5}s"], "micro", MICROSECOND),
@@ -14,10 +14,10 @@ const UNITS: [(&[&str], &str, u64); 8] = [
     (&["w", "wk"], "week", 7 * 24 * HOUR),
 ];
 
-/// Parses the OpenAPI format `duration`, as the schemas of custom resources use it: a Go duration, or whole numbers with
-/// units up to weeks: `1d`, `2 weeks 3 days`. The answer is in nanoseconds.
+/// Parses the OpenAPI format `duration`, which schemas of custom resources use: a Go duration, or integers with units up to
+/// weeks (`1d`, `2 weeks 3 days`). Returns nanoseconds.
 ///
-/// SPEC: kube-openapi skips unknown units beside known ones and lets the sum overflow; here neither is a duration.
+/// SPEC: kube-openapi skips unknown units beside known ones and lets the sum overflow; here both are invalid.
 pub fn parse_openapi(text: &str) -> Option<i64> {
     if let Ok(nanos) = parse(text) {
         return Some(nanos);
@@ -39,6 +39,7 @@ pub fn parse_openapi(text: &str) -> Option<i64> {
     i64::try_from(total).ok()
 }
 
+/// The nanoseconds of a unit.
 fn nanos(unit: &str) -> Option<u64> {
     let found = UNITS.iter().find(|(short, word, _)| short.contains(&unit) || unit.starts_with(word));
     found.map(|(_, _, nanos)| *nanos)
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_and_weeks_and_words_are_durations_too() {
+    fn days_weeks_and_unit_names_are_accepted() {
         const HOURS: i64 = 3_600_000_000_000;
         for (text, nanos) in [
             ("1h30m", Some(HOURS * 3 / 2)),

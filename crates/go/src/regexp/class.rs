@@ -1,16 +1,16 @@
-//! Classes of characters.
+//! Character classes.
 
 use super::RegexpError;
 use super::translate::{Parser, literal};
 
 type Result<T> = std::result::Result<T, RegexpError>;
 
-/// A class that a letter names: `\d`.
+/// A Perl class, such as `\d`.
 pub(super) struct Perl {
     name: &'static str,
-    /// As it stands alone.
+    /// The translation outside of brackets.
     pub(super) alone: &'static str,
-    /// As it stands within another class.
+    /// The translation within brackets.
     within: &'static str,
 }
 
@@ -28,12 +28,12 @@ const POSIX: [&str; 14] = [
     "upper", "word", "xdigit",
 ];
 
-/// The class that a text begins with, if it is one of Perl's.
+/// The Perl class that a text begins with, if any.
 pub(super) fn perl(text: &str) -> Option<&'static Perl> {
-    PERL.iter().find(|own| text.starts_with(own.name))
+    PERL.iter().find(|perl| text.starts_with(perl.name))
 }
 
-/// Reads a Unicode class, `\pL` or `\p{Greek}`, if there is one.
+/// Reads a Unicode class (`\pL` or `\p{Greek}`). Returns whether there is one.
 pub(super) fn unicode(parser: &mut Parser<'_>) -> Result<bool> {
     let rest = parser.rest;
     let Some(named) = rest.strip_prefix(r"\p").or_else(|| rest.strip_prefix(r"\P")) else { return Ok(false) };
@@ -78,9 +78,9 @@ pub(super) fn class(parser: &mut Parser<'_>) -> Result<()> {
         if posix(parser)? || unicode(parser)? {
             continue;
         }
-        if let Some(own) = perl(parser.rest) {
+        if let Some(perl) = perl(parser.rest) {
             parser.take(2);
-            parser.out.push_str(own.within);
+            parser.out.push_str(perl.within);
             continue;
         }
         range(parser, &unclosed)?;
@@ -90,7 +90,7 @@ pub(super) fn class(parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads `[:alpha:]`, if it is there.
+/// Reads a POSIX class (`[:alpha:]`). Returns whether there is one.
 fn posix(parser: &mut Parser<'_>) -> Result<bool> {
     let Some(inside) = parser.rest.strip_prefix("[:") else { return Ok(false) };
     let Some(end) = inside.find(":]") else { return Ok(false) };
@@ -103,7 +103,7 @@ fn posix(parser: &mut Parser<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Reads a character, or a range of them.
+/// Reads a character or a range of characters.
 fn range(parser: &mut Parser<'_>, unclosed: &dyn Fn() -> RegexpError) -> Result<()> {
     let start = parser.rest;
     let low = single(parser, unclosed)?;

@@ -1,36 +1,36 @@
-//! Parsing a pattern by Go's rules (`syntax.Perl`), and writing it for the crate `regex`.
+//! Parses a pattern by Go's rules (`syntax.Perl`) and translates it for the crate `regex`.
 
 use std::collections::HashSet;
 
 use super::class;
-use super::{DEPTH, RegexpError};
+use super::{MAX_DEPTH, RegexpError};
 
-/// The most that a repetition may be counted up to, with those within it.
-const MOST_REPEATS: u32 = 1000;
+/// The maximum repeat count, multiplied with the counts of nested repetitions, as in Go.
+const MAX_REPEATS: u32 = 1000;
 
 type Result<T> = std::result::Result<T, RegexpError>;
 
-/// A group that is open; the first is the whole pattern.
+/// An open group. The first is the whole pattern.
 #[derive(Default)]
 struct Group {
-    /// How often the last atom is repeated by counts within it; none if there is nothing to be repeated.
+    /// The repeat count within the last atom; `None` if there is no atom to repeat.
     atom: Option<u32>,
-    /// The most of those of all its atoms.
-    most: u32,
+    /// The maximum repeat count of all atoms.
+    max: u32,
 }
 
-/// A pattern being read.
+/// The parser of a pattern.
 pub(super) struct Parser<'a> {
     pattern: &'a str,
     pub(super) rest: &'a str,
     pub(super) out: String,
     groups: Vec<Group>,
     names: HashSet<&'a str>,
-    /// Where the repetition begins that was read last, if it was read just now.
+    /// The text from the previous repetition on, if it directly precedes the current position.
     repeat: Option<&'a str>,
 }
 
-/// The pattern in the dialect of the crate `regex`.
+/// Translates a pattern to the dialect of the crate `regex`.
 pub(super) fn translate(pattern: &str) -> Result<String> {
     let mut parser = Parser {
         pattern,
@@ -50,7 +50,7 @@ pub(super) fn translate(pattern: &str) -> Result<String> {
     Ok(parser.out)
 }
 
-/// Writes a character so that it means itself, within a class and without.
+/// Writes a character as a literal, which is valid inside and outside of classes.
 pub(super) fn literal(out: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         out.push(c);
@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
             }
             '*' | '+' | '?' => self.repeat(1, None, repeat)?,
             '{' => match counts(self.rest) {
-                Some((length, least, most)) => self.repeat(length, Some((least, most)), repeat)?,
+                Some((length, min, max)) => self.repeat(length, Some((min, max)), repeat)?,
                 None => self.literal('{'),
             },
             '\\' => self.escape()?,
@@ -108,14 +108,14 @@ impl<'a> Parser<'a> {
         self.groups.last_mut().expect("a group is open")
     }
 
-    /// Notes an atom, and how often it is repeated by counts within it.
+    /// Records an atom with the repeat count within it.
     fn atom(&mut self, repeats: u32) {
         let top = self.top();
         top.atom = Some(repeats);
-        top.most = top.most.max(repeats);
+        top.max = top.max.max(repeats);
     }
 
-    /// Reads a repetition of so many bytes, and the mark that makes it match as little as possible.
+    /// Reads a repetition operator of `length` bytes, and the `?` that makes it lazy.
     fn repeat(
         &mut self,
         length: usize,
@@ -133,17 +133,17 @@ impl<'a> Parser<'a> {
             return Err(RegexpError::new("invalid nested repetition operator", all(before)));
         }
         let invalid = || RegexpError::new("invalid repeat count", operator);
-        if let Some((least, most)) = counts
-            && (least > MOST_REPEATS || most.is_some_and(|most| most > MOST_REPEATS || most < least))
+        if let Some((min, max)) = counts
+            && (min > MAX_REPEATS || max.is_some_and(|max| max > MAX_REPEATS || max < min))
         {
             return Err(invalid());
         }
         let Some(within) = self.groups.last().and_then(|group| group.atom) else {
             return Err(RegexpError::new("missing argument to repetition operator", all(start)));
         };
-        let own = counts.map_or(1, |(least, most)| most.unwrap_or(least).max(1));
-        let repeats = within.saturating_mul(own);
-        if repeats > MOST_REPEATS {
+        let count = counts.map_or(1, |(min, max)| max.unwrap_or(min).max(1));
+        let repeats = within.saturating_mul(count);
+        if repeats > MAX_REPEATS {
             return Err(invalid());
         }
         self.out.push_str(operator);
@@ -156,7 +156,7 @@ impl<'a> Parser<'a> {
     }
 
     fn open(&mut self) -> Result<()> {
-        if u32::try_from(self.groups.len()).unwrap_or(u32::MAX) > DEPTH {
+        if u32::try_from(self.groups.len()).unwrap_or(u32::MAX) > MAX_DEPTH {
             return Err(RegexpError::new("expression nests too deeply", self.pattern));
         }
         if !self.rest.starts_with("(?") {
@@ -183,15 +183,19 @@ impl<'a> Parser<'a> {
             return Err(RegexpError::new("duplicate capture group name", name));
         }
         self.take(end + 1);
-        // The names of groups are of no use here, and the other dialect allows fewer.
+        // The names of groups are not used, and the crate `regex` allows fewer names.
         self.out.push('(');
         self.groups.push(Group::default());
         Ok(())
     }
 
-    /// Reads flags, for the rest of the group or for one of its own.
+    /// Reads flags, for the rest of the group (`(?i)`) or for a new group (`(?i:`).
     fn flags(&mut self) -> Result<()> {
-        let (start, mut flags, mut negative, mut named) = (self.rest, String::new(), false, false);
+        let start = self.rest;
+        let mut flags = String::new();
+        let mut negative = false;
+        // Whether a flag follows the minus sign, or the opening of the group.
+        let mut named = false;
         self.take(2);
         while let Some(c) = self.rest.chars().next() {
             self.take(c.len_utf8());
@@ -202,7 +206,8 @@ impl<'a> Parser<'a> {
                 }
                 '-' if !negative => {
                     flags.push('-');
-                    (negative, named) = (true, false);
+                    negative = true;
+                    named = false;
                 }
                 ':' | ')' if !negative || named => {
                     if c == ':' {
@@ -226,8 +231,8 @@ impl<'a> Parser<'a> {
         }
         self.take(1);
         self.out.push(')');
-        let most = self.groups.pop().map_or(1, |group| group.most.max(1));
-        self.atom(most);
+        let repeats = self.groups.pop().map_or(1, |group| group.max.max(1));
+        self.atom(repeats);
         Ok(())
     }
 
@@ -246,9 +251,9 @@ impl<'a> Parser<'a> {
             }
             self.take(self.rest.len().min(2));
             return Ok(());
-        } else if let Some(own) = class::perl(rest) {
+        } else if let Some(perl) = class::perl(rest) {
             self.take(2);
-            self.out.push_str(own.alone);
+            self.out.push_str(perl.alone);
         } else if !class::unicode(self)? {
             let c = self.escaped()?;
             literal(&mut self.out, c);
@@ -306,7 +311,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A repetition that is counted: its length, the least and the most, if there is one. What else is in braces is literal.
+/// Parses a counted repetition: its length, the minimum, and the maximum if there is one. Other text in braces is literal.
 fn counts(text: &str) -> Option<(usize, u32, Option<u32>)> {
     let end = text.find('}')?;
     let inside = &text[1..end];
@@ -315,13 +320,13 @@ fn counts(text: &str) -> Option<(usize, u32, Option<u32>)> {
         let leads = digits.len() > 1 && digits.starts_with('0');
         (is_number && !leads).then(|| digits.parse().unwrap_or(u32::MAX))
     };
-    let (least, most) = match inside.split_once(',') {
+    let (min, max) = match inside.split_once(',') {
         None => {
             let exactly = number(inside)?;
             (exactly, Some(exactly))
         }
-        Some((least, "")) => (number(least)?, None),
-        Some((least, most)) => (number(least)?, Some(number(most)?)),
+        Some((min, "")) => (number(min)?, None),
+        Some((min, max)) => (number(min)?, Some(number(max)?)),
     };
-    Some((end + 1, least, most))
+    Some((end + 1, min, max))
 }
