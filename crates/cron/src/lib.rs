@@ -1,7 +1,7 @@
-//! Schedules of `CronJobs`, as `cron.ParseStandard` of robfig/cron v3 reads them for Kubernetes.
+//! Schedules of `CronJobs`, parsed like `cron.ParseStandard` of robfig/cron v3, which Kubernetes uses.
 //!
-//! The API server refuses a `CronJob` whose schedule [`Schedule::parse`] refuses, and the `CronJob` controller starts Jobs
-//! at the times that [`Schedule::next`] gives, so what is accepted is also what runs.
+//! The API server validates schedules by [`Schedule::parse`], and the `CronJob` controller starts Jobs at the times of
+//! [`Schedule::next`], so both agree on every schedule.
 //!
 //! ```text
 //!   [TZ=zone | CRON_TZ=zone]  minute hour day-of-month month day-of-week
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A field is a list of numbers, names (`jan`, `mon`), ranges (`1-5`) and steps (`*/15`, `10-40/10`, `5/20`). `?` is `*`.
-//! Kubernetes refuses a zone inside the schedule when the object is created; it stays valid in objects from before.
+//! Kubernetes rejects a time zone inside the schedule of a new object; it stays valid in existing objects.
 
 mod parse;
 mod schedule;

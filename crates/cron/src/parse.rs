@@ -1,4 +1,4 @@
-//! From text to bit sets.
+//! The parser of schedules.
 
 pub use plumb_go::duration::DurationError;
 
@@ -7,21 +7,21 @@ use plumb_go::quote;
 
 use crate::schedule::{Fields, Times};
 
-/// Why a text is not a schedule. The messages are those of robfig/cron, which clients see in the API server's answer.
+/// Why a text is not a schedule. The messages are those of robfig/cron, which clients see in the API server's response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// There is no text.
+    /// The text is empty.
     #[error("empty spec string")]
     Empty,
     /// There are not five fields.
     #[error("expected exactly 5 fields, found {}: [{}]", .0.len(), .0.join(" "))]
     FieldCount(Vec<String>),
-    /// A number or name is neither.
+    /// A value is neither a number nor a name.
     #[error("failed to parse int from {text}: strconv.Atoi: parsing {}: {reason}", quote(text))]
     Number {
-        /// What stands in place of a number.
+        /// The text that is not a number.
         text: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
     /// A number is negative.
@@ -29,7 +29,7 @@ pub enum ScheduleError {
     Negative {
         /// The number.
         number: i64,
-        /// The number as it was written.
+        /// The text of the number.
         text: String,
     },
     /// A range has more than two ends.
@@ -38,24 +38,24 @@ pub enum ScheduleError {
     /// A range has more than one step.
     #[error("too many slashes: {0}")]
     Slashes(String),
-    /// A range begins below the least number of its field.
+    /// A range begins below the minimum of its field.
     #[error("beginning of range ({start}) below minimum ({min}): {range}")]
     BelowMinimum {
         /// The beginning.
         start: u64,
-        /// The least number.
+        /// The minimum.
         min: u64,
-        /// The range as it was written.
+        /// The text of the range.
         range: String,
     },
-    /// A range ends above the greatest number of its field.
+    /// A range ends above the maximum of its field.
     #[error("end of range ({end}) above maximum ({max}): {range}")]
     AboveMaximum {
         /// The end.
         end: u64,
-        /// The greatest number.
+        /// The maximum.
         max: u64,
-        /// The range as it was written.
+        /// The text of the range.
         range: String,
     },
     /// A range ends before it begins.
@@ -65,26 +65,26 @@ pub enum ScheduleError {
         start: u64,
         /// The end.
         end: u64,
-        /// The range as it was written.
+        /// The text of the range.
         range: String,
     },
     /// The step of a range is zero.
     #[error("step of range should be a positive number: {0}")]
     Step(String),
-    /// A word after `@` is unknown.
+    /// The descriptor after `@` is unknown.
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
-    /// What follows `@every` is not a Go duration.
+    /// The text after `@every` is not a Go duration.
     #[error("failed to parse duration {descriptor}: {source}")]
     Every {
         /// The schedule.
         descriptor: String,
-        /// What is wrong with the duration.
+        /// Why the duration is invalid.
         source: DurationError,
     },
 }
 
-/// The numbers that a field may have, and the names of some, from the least number on.
+/// The minimum and maximum of a field, and the names of its numbers from the minimum on.
 struct Bounds {
     min: u64,
     max: u64,
@@ -101,12 +101,12 @@ const MONTHS: Bounds = Bounds {
 };
 const WEEKDAYS: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
 
-/// Splits a schedule into the zone that it names and the rest.
+/// Splits a schedule into its time zone and the rest.
 pub(crate) fn split_zone(text: &str) -> (Option<&str>, &str) {
     let Some(named) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else {
         return (None, text);
     };
-    // SPEC: without a space after the zone, robfig/cron panics; here there are no fields.
+    // SPEC: without a space after the zone, robfig/cron panics; here the schedule has no fields and is invalid.
     let (zone, rest) = named.split_once(' ').unwrap_or((named, ""));
     (Some(zone), rest.trim())
 }
@@ -126,7 +126,7 @@ pub(crate) fn times(text: &str) -> Result<Times, ScheduleError> {
     let [minutes, hours, days, months, weekdays] = fields[..] else {
         return Err(ScheduleError::FieldCount(fields.into_iter().map(str::to_owned).collect()));
     };
-    // The first mistake is reported, from left to right.
+    // The first error is reported, from left to right.
     let (minutes, _) = field(minutes, &MINUTES)?;
     let (hours, _) = field(hours, &HOURS)?;
     let (days, all_days) = field(days, &DAYS)?;
@@ -135,7 +135,7 @@ pub(crate) fn times(text: &str) -> Result<Times, ScheduleError> {
     Ok(Times::Fields(Fields { minutes, hours, days, months, weekdays, both_days: all_days || all_weekdays }))
 }
 
-/// `@every` and a duration: whole seconds, and one at least, whatever is asked for.
+/// Parses `@every` with a duration, which is truncated to seconds and is at least one second.
 fn every(descriptor: &str) -> Result<Times, ScheduleError> {
     let Some(duration) = descriptor.strip_prefix("@every ") else {
         return Err(ScheduleError::Descriptor(descriptor.to_owned()));
@@ -145,16 +145,19 @@ fn every(descriptor: &str) -> Result<Times, ScheduleError> {
     Ok(Times::Every(SignedDuration::from_secs((nanos / 1_000_000_000).max(1))))
 }
 
-/// The numbers of a field, one bit each, and whether it was written as all of them.
+/// The set of numbers of a field, with one bit for each number, and whether the field contains `*`.
 fn field(text: &str, bounds: &Bounds) -> Result<(u64, bool), ScheduleError> {
-    let mut numbers = (0, false);
+    let mut numbers = 0;
+    let mut has_all = false;
     for one in text.split(',').filter(|one| !one.is_empty()) {
         let (more, is_all) = range(one, bounds)?;
-        numbers = (numbers.0 | more, numbers.1 || is_all);
+        numbers |= more;
+        has_all |= is_all;
     }
-    Ok(numbers)
+    Ok((numbers, has_all))
 }
 
+/// The set of numbers of a range, and whether it is `*` without a step.
 fn range(text: &str, bounds: &Bounds) -> Result<(u64, bool), ScheduleError> {
     let &Bounds { min, max, names } = bounds;
     let parts: Vec<&str> = text.split('/').collect();
@@ -202,7 +205,7 @@ fn range(text: &str, bounds: &Bounds) -> Result<(u64, bool), ScheduleError> {
     Ok((numbers.fold(0, |set, number| set | 1 << number), is_all && step == 1))
 }
 
-/// A number as `strconv.Atoi` reads it.
+/// Parses a number like `strconv.Atoi`.
 fn number(text: &str) -> Result<u64, ScheduleError> {
     let number: i64 = text.parse().map_err(|error: std::num::ParseIntError| {
         let overflows =

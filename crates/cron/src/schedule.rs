@@ -1,4 +1,4 @@
-//! When a schedule is due.
+//! The times at which a schedule is due.
 
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::ScheduleError;
 use crate::parse;
 
-/// For how many days the next time is searched: there is a February 29 at least every eight years.
-const DAYS: usize = 8 * 366;
+/// The number of days that are searched for the next time: there is a February 29 at least every eight years.
+const MAX_DAYS: usize = 8 * 366;
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The schedule of a `CronJob`.
@@ -29,7 +29,7 @@ pub struct Schedule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// Whenever the clock matches all fields.
+    /// Every minute that matches all fields.
     Fields(Fields),
     /// At a fixed interval.
     Every(SignedDuration),
@@ -43,7 +43,8 @@ pub(crate) struct Fields {
     pub(crate) days: u64,
     pub(crate) months: u64,
     pub(crate) weekdays: u64,
-    /// A day must match both the day of the month and the day of the week, since one of them is `*`; else either.
+    /// Whether a day must match both the day of the month and the day of the week, since one of them is `*`; otherwise one of
+    /// them is enough.
     pub(crate) both_days: bool,
 }
 
@@ -57,15 +58,15 @@ impl Schedule {
         Ok(Self { times: parse::times(rest)?, zone: zone.map(str::to_owned) })
     }
 
-    /// The zone that the schedule itself names with `TZ=` or `CRON_TZ=`, which takes precedence over `timeZone`. The name
-    /// is not looked up.
+    /// The time zone in the schedule (`TZ=` or `CRON_TZ=`), which takes precedence over `timeZone`. The name is not
+    /// validated.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
 
-    /// The first time after another at which the schedule is due, by the clock of a zone; none if it never is.
+    /// The first time after `after` at which the schedule is due in a time zone; `None` if it is never due.
     ///
-    /// A time that the clock shows twice is due twice, a time that it skips is not due.
+    /// When clocks are set back, a repeated time is due twice; when they are set forward, a skipped time is not due.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let fields = match &self.times {
             Times::Every(interval) => {
@@ -80,17 +81,17 @@ impl Schedule {
         let minute = after.as_second().div_euclid(60) + 1;
         let mut at = Timestamp::from_second(minute * 60).ok()?;
         let mut days = 0;
-        while days < DAYS {
-            let shown = zone.to_datetime(at);
-            if !fields.has_day(shown) {
-                let next = shown.date().tomorrow().ok()?.to_datetime(Time::midnight());
+        while days < MAX_DAYS {
+            let local = zone.to_datetime(at);
+            if !fields.has_day(local) {
+                let next = local.date().tomorrow().ok()?.to_datetime(Time::midnight());
                 at = next.to_zoned(zone.clone()).ok()?.timestamp();
                 days += 1;
-            } else if !has(fields.hours, shown.hour()) {
-                days += usize::from(shown.hour() == 23);
-                at = at.checked_add(MINUTE * (60 - i32::from(shown.minute()))).ok()?;
-            } else if !has(fields.minutes, shown.minute()) {
-                days += usize::from((shown.hour(), shown.minute()) == (23, 59));
+            } else if !has(fields.hours, local.hour()) {
+                days += usize::from(local.hour() == 23);
+                at = at.checked_add(MINUTE * (60 - i32::from(local.minute()))).ok()?;
+            } else if !has(fields.minutes, local.minute()) {
+                days += usize::from((local.hour(), local.minute()) == (23, 59));
                 at = at.checked_add(MINUTE).ok()?;
             } else {
                 return Some(at);
@@ -99,9 +100,9 @@ impl Schedule {
         None
     }
 
-    /// The last time up to `until` at which the schedule is due, given an earlier time at which it is.
+    /// The last time up to `until` at which the schedule is due, given an earlier time at which it is due.
     ///
-    /// It is found by bisection, so that years take about as many steps as an hour.
+    /// The search is a bisection, so its cost hardly grows with the length of the interval.
     pub fn last(&self, earlier: Timestamp, until: Timestamp, zone: &TimeZone) -> Timestamp {
         let mut at = earlier;
         if let Times::Every(interval) = &self.times {
@@ -123,6 +124,7 @@ impl Schedule {
     }
 }
 
+/// Whether a set contains a number.
 fn has(set: u64, number: i8) -> bool {
     set & (1 << number) != 0
 }

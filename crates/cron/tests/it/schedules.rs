@@ -1,9 +1,9 @@
-//! Which texts are schedules.
+//! Tests of the parser.
 
 use plumb_cron::Schedule;
 use proptest::prelude::*;
 
-/// The table that the users of this crate test against too: schedules with the message of their refusal, if any.
+/// Schedules with their error messages, if any. Users of this crate test against this table too.
 fn table() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
     let lines = include_str!("../schedules.txt").lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| match line.split_once("=>") {
@@ -13,18 +13,18 @@ fn table() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
 }
 
 #[test]
-fn schedules_are_accepted_and_refused_as_robfig_cron_does() {
+fn schedules_are_accepted_and_rejected_like_in_robfig_cron() {
     for (schedule, message) in table() {
-        let refusal = Schedule::parse(schedule).err().map(|error| error.to_string());
-        assert_eq!(refusal.as_deref(), message, "{schedule}");
+        let error = Schedule::parse(schedule).err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), message, "{schedule}");
     }
     assert_eq!(Schedule::parse("").unwrap_err().to_string(), "empty spec string");
-    let no_duration = r#"failed to parse duration @every : time: invalid duration """#;
-    assert_eq!(Schedule::parse("@every ").unwrap_err().to_string(), no_duration);
+    let invalid_duration = r#"failed to parse duration @every : time: invalid duration """#;
+    assert_eq!(Schedule::parse("@every ").unwrap_err().to_string(), invalid_duration);
 }
 
 #[test]
-fn a_schedule_may_name_a_zone_and_is_parsed_all_the_same() {
+fn the_time_zone_in_a_schedule_is_split_off() {
     for (text, zone, same) in [
         ("TZ=Europe/Zurich 0 9 * * *", "Europe/Zurich", "0 9 * * *"),
         ("CRON_TZ=UTC   @daily ", "UTC", "@daily"),

@@ -1,4 +1,4 @@
-//! When schedules are due.
+//! Tests of the times at which schedules are due.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -43,7 +43,7 @@ fn a_schedule_is_due_when_its_fields_match() {
 }
 
 #[test]
-fn a_time_that_the_clock_shows_twice_is_due_twice_and_one_that_it_skips_is_not() {
+fn a_repeated_local_time_is_due_twice_and_a_skipped_one_is_not_due() {
     // One hour forward on the second Sunday of March at 2, and back on the first of November at 2.
     let zone = TimeZone::posix("EST5EDT,M3.2.0,M11.1.0").unwrap();
     assert_eq!(
@@ -75,7 +75,7 @@ fn a_schedule_that_matches_nothing_is_never_due() {
 
 proptest! {
     #[test]
-    fn the_last_time_is_the_one_that_walking_finds(
+    fn the_last_time_is_the_one_that_a_linear_search_finds(
         schedule in prop::sample::select(&["*/7 * * * *", "5 3 * * *", "0 9-11 * * 1", "@every 7m", "0 0 1 * *"][..]),
         start in 0_i64..4_000_000_000,
         hours in 0_i64..200,
