@@ -7,22 +7,22 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Accepts every certificate of a server, like `InsecureSkipVerify` in Go's `tls.Config`: any peer that answers is taken
-/// for the server. What is sent over such a connection must not be a secret, and what comes back must not be trusted.
-/// That the peer has the key of the certificate it shows is still checked.
+/// Accepts every server certificate, like `InsecureSkipVerify` in Go's `tls.Config`: any peer can pose as the server. Do
+/// not send secrets over such a connection, and do not trust what it returns. The verifier still checks that the peer has
+/// the private key of its certificate.
 ///
 /// Only three callers have a reason, and a test of the workspace (`crates/laws/tests/layout.rs`) lists them:
 /// - the node agent's HTTPS probes: containers have certificates of their own, which the kubelet does not verify either;
 /// - a machine that joins a cluster: it reads the cluster's certificate authority without sending its token, and then
 ///   compares it with the hash that it was given;
-/// - `kubectl logs --insecure-skip-tls-verify-backend`, which asks for it by name.
+/// - `kubectl logs --insecure-skip-tls-verify-backend`, where the user requests it.
 #[derive(Debug)]
 pub struct InsecureSkipVerify {
     provider: Arc<CryptoProvider>,
 }
 
 impl InsecureSkipVerify {
-    /// A verifier that checks nothing but the signatures of the handshake.
+    /// Creates a verifier that checks only the signatures of the handshake.
     pub fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider }
     }

@@ -1,11 +1,11 @@
-//! Certificate signing requests, and the rules of Kubernetes' signers. Pure: no clock, no keys, no I/O.
+//! Certificate signing requests, and the rules of the signers of Kubernetes. There is no clock, no private key and no I/O.
 //!
 //! ```text
-//!   CertificateSigningRequest ──▶ Request::parse ──▶ Signer::check ──▶ may be approved, may be signed
+//!   CertificateSigningRequest ──▶ Request::parse ──▶ Signer::check ──▶ can be approved and signed
 //! ```
 //!
 //! The API server accepts only requests that parse, an approver decides about their content, and the signer checks its
-//! rules once more, because the approver may have had others.
+//! rules again, because the approver may apply different ones.
 
 mod identity;
 mod insecure;

@@ -1,4 +1,4 @@
-//! What a request for a certificate says.
+//! The content of a certificate signing request.
 
 use std::net::IpAddr;
 
@@ -6,43 +6,43 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer as _;
 
-/// Why a text is no request.
+/// Why a certificate signing request cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is not the PEM that it has to be.
+    /// The text is not a PEM block of the right type.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Block,
-    /// What is in the PEM is something else.
+    /// The content of the PEM block is malformed.
     #[error("malformed certificate request")]
     Malformed,
-    /// The requester does not have the key, or the request was changed since it was signed.
+    /// The requester does not have the private key, or the request was changed after it was signed.
     #[error("the signature does not belong to the request and its key")]
     Signature,
 }
 
-/// What a request for a certificate says: a key, a name for its holder, and what else it is to be good for.
+/// The content of a certificate signing request: the public key, the subject and the subject alternative names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The name, encoded.
+    /// The DER-encoded subject.
     pub subject: Vec<u8>,
-    /// The public key with its algorithm, encoded.
+    /// The DER-encoded public key with its algorithm.
     pub public_key: Vec<u8>,
-    /// The common name: a user.
+    /// The common name, which is the user.
     pub common_name: String,
-    /// The organizations: groups.
+    /// The organizations, which are the groups.
     pub organizations: Vec<String>,
-    /// Host names.
+    /// DNS names.
     pub hosts: Vec<String>,
-    /// Addresses.
+    /// IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// Addresses of mail.
+    /// Email addresses.
     pub mails: Vec<String>,
-    /// Anything else that has an address.
+    /// URIs.
     pub uris: Vec<String>,
 }
 
 impl Request {
-    /// Reads a request in PEM, and verifies its signature with its own key.
+    /// Parses a PEM-encoded request, and verifies its signature with its public key.
     pub fn parse(pem: &[u8]) -> Result<Self, Unreadable> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(pem).map_err(|_| Unreadable::Block)?;
         if pem.label != "CERTIFICATE REQUEST" {
@@ -61,7 +61,7 @@ impl Request {
         let mut found = Self {
             subject: subject.as_raw().to_owned(),
             public_key: request.certification_request_info.subject_pki.raw.to_owned(),
-            // Of several common names the last counts, as in Go.
+            // Like Go, the last of several common names is used.
             common_name: subject.iter_common_name().last().map(text).transpose()?.unwrap_or_default(),
             organizations: subject.iter_organization().map(text).collect::<Result<_, _>>()?,
             hosts: Vec::new(),
@@ -72,27 +72,28 @@ impl Request {
         for extension in request.requested_extensions().into_iter().flatten() {
             if let ParsedExtension::SubjectAlternativeName(alternatives) = extension {
                 for name in &alternatives.general_names {
-                    found.take(name)?;
+                    found.add_alternative_name(name)?;
                 }
             }
         }
         Ok(found)
     }
 
-    fn take(&mut self, name: &GeneralName<'_>) -> Result<(), Unreadable> {
+    fn add_alternative_name(&mut self, name: &GeneralName<'_>) -> Result<(), Unreadable> {
         match name {
             GeneralName::DNSName(name) => self.hosts.push((*name).to_owned()),
             GeneralName::IPAddress(bytes) => self.addresses.push(address(bytes)?),
             GeneralName::RFC822Name(name) => self.mails.push((*name).to_owned()),
             GeneralName::URI(name) => self.uris.push((*name).to_owned()),
-            // Other types of names have no meaning to any signer.
+            // No signer supports other types of names.
             _ => return Err(Unreadable::Malformed),
         }
         Ok(())
     }
 }
 
+/// Parses an IP address of 4 or 16 bytes.
 fn address(bytes: &[u8]) -> Result<IpAddr, Unreadable> {
-    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Unreadable::Malformed)
+    let ipv4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    ipv4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Unreadable::Malformed)
 }

@@ -1,40 +1,40 @@
-//! The signers that Kubernetes has, and what each asks of a request, in the words of Kubernetes.
+//! The signers of Kubernetes and their rules for requests, with the messages of Kubernetes.
 
 use std::collections::BTreeSet;
 
 use crate::Request;
 
-/// What the user of a node is called, before its name.
+/// The prefix of the user name of a node.
 pub const NODE_USER: &str = "system:node:";
 /// The group of nodes.
 pub const NODES_GROUP: &str = "system:nodes";
 
-/// Who signs.
+/// A signer of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signer {
-    /// For clients of the API server, of any user.
+    /// Signs client certificates of any user.
     Client,
-    /// For nodes, as clients of the API server.
+    /// Signs client certificates of nodes.
     NodeClient,
-    /// For nodes, as servers that the API server asks.
+    /// Signs serving certificates of nodes.
     NodeServing,
 }
 
-/// What a key may be used for: what the signers here let through.
+/// A key usage that one of these signers allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Usage {
-    /// Signatures.
+    /// Digital signatures.
     DigitalSignature,
-    /// The encryption of other keys, as RSA needs it.
+    /// The encryption of other keys, which RSA needs.
     KeyEncipherment,
-    /// To be a client.
+    /// Client authentication.
     ClientAuth,
-    /// To be a server.
+    /// Server authentication.
     ServerAuth,
 }
 
 impl Usage {
-    /// A usage by its name.
+    /// Finds a usage by its name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "digital signature" | "signing" => Some(Self::DigitalSignature),
@@ -52,12 +52,12 @@ impl Usage {
 pub struct Unfit(String);
 
 impl Signer {
-    /// The signer of a name, if it is one of these.
+    /// Finds a signer by its name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Client, Self::NodeClient, Self::NodeServing].into_iter().find(|signer| signer.name() == name)
     }
 
-    /// Its name.
+    /// The name of the signer (`spec.signerName`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Client => "kubernetes.io/kube-apiserver-client",
@@ -66,12 +66,12 @@ impl Signer {
         }
     }
 
-    /// What a certificate may be used for that this signer makes of a request; or why it makes none.
+    /// Checks a request. Returns the key usages of the certificate, or why the signer rejects the request.
     pub fn check(self, request: &Request, usages: &[String]) -> Result<Vec<Usage>, Unfit> {
         match self {
             Self::Client => client_usages(usages)?,
             Self::NodeClient => {
-                of_node(request)?;
+                check_node_subject(request)?;
                 let unwanted = [
                     (!request.hosts.is_empty(), "DNS"),
                     (!request.mails.is_empty(), "Email"),
@@ -81,10 +81,10 @@ impl Signer {
                 if let Some((_, kind)) = unwanted.iter().find(|(has, _)| *has) {
                     return unfit(format!("{kind} subjectAltNames are not allowed"));
                 }
-                exactly(usages, "client auth")?;
+                check_usages(usages, "client auth")?;
             }
             Self::NodeServing => {
-                of_node(request)?;
+                check_node_subject(request)?;
                 if request.hosts.is_empty() && request.addresses.is_empty() {
                     return unfit("DNS or IP subjectAltName is required");
                 }
@@ -92,10 +92,10 @@ impl Signer {
                 if let Some((_, kind)) = unwanted.iter().find(|(has, _)| *has) {
                     return unfit(format!("{kind} subjectAltNames are not allowed"));
                 }
-                exactly(usages, "server auth")?;
+                check_usages(usages, "server auth")?;
             }
         }
-        // All of them were found among the allowed ones.
+        // The checks above allow only known usages.
         Ok(usages.iter().filter_map(|usage| Usage::named(usage)).collect())
     }
 }
@@ -104,8 +104,8 @@ fn unfit<T>(why: impl Into<String>) -> Result<T, Unfit> {
     Err(Unfit(why.into()))
 }
 
-/// A request of a node with no other group: a second group might grant more.
-fn of_node(request: &Request) -> Result<(), Unfit> {
+/// Checks that the subject is a node with no other group, since another group could grant more permissions.
+fn check_node_subject(request: &Request) -> Result<(), Unfit> {
     if request.organizations != [NODES_GROUP] {
         return unfit(format!("subject organization is not {NODES_GROUP}"));
     }
@@ -115,23 +115,24 @@ fn of_node(request: &Request) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Just what this purpose needs; whether the key is one that encrypts others is left to who has it.
-fn exactly(usages: &[String], purpose: &str) -> Result<(), Unfit> {
-    let given: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
-    let least: BTreeSet<&str> = ["digital signature", purpose].into();
-    let most: BTreeSet<&str> = ["digital signature", "key encipherment", purpose].into();
-    if given == least || given == most {
+/// Checks that the usages are exactly those of a purpose. Key encipherment is optional, since only RSA needs it.
+fn check_usages(usages: &[String], purpose: &str) -> Result<(), Unfit> {
+    let requested: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
+    let required: BTreeSet<&str> = ["digital signature", purpose].into();
+    let allowed: BTreeSet<&str> = ["digital signature", "key encipherment", purpose].into();
+    if requested == required || requested == allowed {
         return Ok(());
     }
-    let names: Vec<&str> = most.into_iter().collect();
+    let names: Vec<&str> = allowed.into_iter().collect();
     unfit(format!("usages did not match [{}]", names.join(" ")))
 }
 
 fn client_usages(usages: &[String]) -> Result<(), Unfit> {
     let optional = ["digital signature", "key encipherment"];
-    let foreign = usages.iter().find(|usage| *usage != "client auth" && !optional.contains(&usage.as_str()));
-    if let Some(foreign) = foreign {
-        return unfit(format!("invalid usage for client certificate: {foreign}"));
+    let unsupported =
+        usages.iter().find(|usage| *usage != "client auth" && !optional.contains(&usage.as_str()));
+    if let Some(unsupported) = unsupported {
+        return unfit(format!("invalid usage for client certificate: {unsupported}"));
     }
     if !usages.iter().any(|usage| usage == "client auth") {
         return unfit("missing required usage for client certificate: client auth");

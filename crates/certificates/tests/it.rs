@@ -1,4 +1,4 @@
-//! Requests, read and judged.
+//! Tests of requests and signers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -30,11 +30,11 @@ fn a_request_is_parsed_with_its_subject_and_alternative_names() {
         SanType::IpAddress("10.0.0.1".parse().unwrap()),
         SanType::IpAddress("fd00::1".parse().unwrap()),
     ];
-    let read = Request::parse(request("system:node:n1", "system:nodes", alternatives).as_bytes()).unwrap();
-    assert_eq!(read.common_name, "system:node:n1");
-    assert_eq!(read.organizations, ["system:nodes"]);
-    assert_eq!(read.hosts, ["n1"]);
-    assert_eq!(read.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
+    let parsed = Request::parse(request("system:node:n1", "system:nodes", alternatives).as_bytes()).unwrap();
+    assert_eq!(parsed.common_name, "system:node:n1");
+    assert_eq!(parsed.organizations, ["system:nodes"]);
+    assert_eq!(parsed.hosts, ["n1"]);
+    assert_eq!(parsed.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
 }
 
 #[test]
@@ -50,19 +50,19 @@ fn an_invalid_certificate_signing_request_is_refused() {
 }
 
 #[test]
-fn a_request_that_was_changed_is_no_longer_signed() {
+fn a_modified_request_has_an_invalid_signature() {
     use x509_parser::prelude::FromDer as _;
     let pem = request("system:node:n1", "system:nodes", Vec::new());
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
     let mut bytes = block.contents;
-    let at = bytes.windows(2).position(|two| two == b"n1").unwrap();
-    bytes[at + 1] = b'2';
+    let position = bytes.windows(2).position(|two| two == b"n1").unwrap();
+    bytes[position + 1] = b'2';
     assert!(x509_parser::certification_request::X509CertificationRequest::from_der(&bytes).is_ok());
     let text = pem_of(&bytes);
     assert_eq!(Request::parse(text.as_bytes()), Err(Unreadable::Signature));
 }
 
-/// Bytes as a request in PEM.
+/// Encodes a request as PEM.
 fn pem_of(bytes: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::prelude::BASE64_STANDARD.encode(bytes);
@@ -116,14 +116,14 @@ fn each_signer_has_the_rules_of_kubernetes() {
             "invalid usage for client certificate: server auth",
         ),
     ];
-    for (signer, pem, asked, why) in table {
-        let read = Request::parse(pem.as_bytes()).unwrap();
-        let answer = signer.check(&read, &usages(asked)).map(drop).map_err(|unfit| unfit.to_string());
-        assert_eq!(answer.err().unwrap_or_default(), why, "{} {asked:?}", signer.name());
+    for (signer, pem, requested, expected) in table {
+        let parsed = Request::parse(pem.as_bytes()).unwrap();
+        let result = signer.check(&parsed, &usages(requested)).map(drop).map_err(|unfit| unfit.to_string());
+        assert_eq!(result.err().unwrap_or_default(), expected, "{} {requested:?}", signer.name());
     }
-    let read = Request::parse(node(vec![]).as_bytes()).unwrap();
+    let parsed = Request::parse(node(vec![]).as_bytes()).unwrap();
     assert_eq!(
-        Signer::NodeClient.check(&read, &usages(&client)).unwrap(),
+        Signer::NodeClient.check(&parsed, &usages(&client)).unwrap(),
         [Usage::DigitalSignature, Usage::ClientAuth]
     );
     assert_eq!(Signer::named("kubernetes.io/kubelet-serving"), Some(Signer::NodeServing));

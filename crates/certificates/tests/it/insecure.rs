@@ -1,4 +1,4 @@
-//! Handshakes of a client that does not verify the server.
+//! TLS handshakes of a client that does not verify the server.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls::{
     ClientConfig, ClientConnection, ServerConfig, ServerConnection, SupportedProtocolVersion, version,
 };
 
-/// A handshake with a server that shows a certificate for `example.com` and signs with a key.
+/// Performs a handshake with a server that presents a certificate for `example.com` and signs with a key.
 fn handshake(
     certificate: &CertificateDer<'static>,
     key: &KeyPair,
@@ -20,11 +20,11 @@ fn handshake(
     let provider = Arc::new(ring::default_provider());
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let key = provider.key_provider.load_private_key(key).unwrap();
-    let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate.clone()], key));
+    let resolver = SingleCertAndKey::from(CertifiedKey::new(vec![certificate.clone()], key));
     let server = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[version])?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(shown));
+        .with_cert_resolver(Arc::new(resolver));
     let client = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[version])?
         .dangerous()
@@ -53,7 +53,7 @@ fn any_certificate_is_accepted_if_the_server_has_its_key() {
     for version in [&version::TLS12, &version::TLS13] {
         assert_eq!(handshake(&certificate, &key, version), Ok(()), "{version:?}");
         let other = KeyPair::generate().unwrap();
-        let refused = handshake(&certificate, &other, version);
-        assert!(matches!(refused, Err(rustls::Error::InvalidCertificate(_))), "{version:?}: {refused:?}");
+        let result = handshake(&certificate, &other, version);
+        assert!(matches!(result, Err(rustls::Error::InvalidCertificate(_))), "{version:?}: {result:?}");
     }
 }
