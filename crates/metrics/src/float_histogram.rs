@@ -1,45 +1,45 @@
-//! Distributions of values that are no whole numbers, counted without a lock.
+//! Histograms of floating-point values, without locks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::text::Text;
 
-/// How many values were at most each bound. Values may be fractions and negative; where they are whole numbers or times,
-/// [`Histogram`](crate::Histogram) counts them exactly.
+/// A histogram of values that can be fractions or negative. For integers and durations,
+/// [`Histogram`](crate::Histogram) is exact.
 pub struct FloatHistogram {
     bounds: &'static [f64],
-    /// One more than bounds; each counts what no smaller bound does.
+    /// The number of values in each bucket; the last bucket has no upper bound.
     buckets: Box<[AtomicU64]>,
-    /// The bits of the sum.
+    /// The bits of the sum of all values.
     sum: AtomicU64,
 }
 
 impl FloatHistogram {
-    /// An empty one with these bounds, the smallest first.
+    /// Creates an empty histogram with ascending bounds.
     pub fn new(bounds: &'static [f64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { bounds, buckets, sum: AtomicU64::new(0.0_f64.to_bits()) }
     }
 
-    /// Counts a value. What is not a number is not counted.
+    /// Counts a value. NaN is ignored.
     pub fn observe(&self, value: f64) {
         if value.is_nan() {
             return;
         }
-        let place = self.bounds.partition_point(|bound| *bound < value);
-        self.buckets[place].fetch_add(1, Relaxed);
+        let index = self.bounds.partition_point(|bound| *bound < value);
+        self.buckets[index].fetch_add(1, Relaxed);
         let add = |sum: u64| Some((f64::from_bits(sum) + value).to_bits());
-        // The closure always answers, so the update is always made.
+        // The closure never returns `None`, so the update cannot fail.
         let _ = self.sum.fetch_update(Relaxed, Relaxed, add);
     }
 
-    /// How many values were counted.
+    /// The number of counted values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
-    /// Writes the series.
+    /// Writes the series of the histogram.
     pub fn render(&self, text: &mut Text, name: &str, labels: &[(&str, &str)]) {
         let bucket = format!("{name}_bucket");
         let mut total = 0;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_counts_for_every_bound_that_it_is_within() {
+    fn buckets_are_cumulative() {
         let histogram = FloatHistogram::new(&[-0.5, 0.0, 2.5]);
         for value in [-1.0, -0.5, 0.0, 0.25, 3.0, f64::NAN] {
             histogram.observe(value);

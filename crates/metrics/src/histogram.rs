@@ -1,4 +1,4 @@
-//! Distributions, counted without a lock.
+//! Histograms of integers and durations, without locks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use crate::text::Text;
 
-/// What a histogram counts.
+/// The unit of the values of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Nanoseconds, shown as seconds.
+    /// Nanoseconds, rendered as seconds.
     Time,
-    /// Whole numbers of anything, shown as they are.
+    /// Integers, rendered unchanged.
     Number,
 }
 
-/// How many values were at most each bound. Bounds and sum are whole numbers of the unit, so that counting is adding.
+/// A histogram of integer values. Bounds and sum are integers, so counting needs only atomic additions.
 pub struct Histogram {
     unit: Unit,
     bounds: &'static [u64],
-    /// One more than bounds; each counts what no smaller bound does.
+    /// The number of values in each bucket; the last bucket has no upper bound.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty one with these bounds, the smallest first.
+    /// Creates an empty histogram with ascending bounds.
     pub fn new(unit: Unit, bounds: &'static [u64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { unit, bounds, buckets, sum: AtomicU64::new(0) }
@@ -33,23 +33,23 @@ impl Histogram {
 
     /// Counts a value.
     pub fn observe(&self, value: u64) {
-        // Most values are within the first bounds.
-        let place = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
-        self.buckets[place].fetch_add(1, Relaxed);
+        // A linear search is fast because most values are within the first bounds.
+        let index = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
+        self.buckets[index].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
     }
 
-    /// Counts a duration, where the unit is time.
-    pub fn observe_duration(&self, took: Duration) {
-        self.observe(nanoseconds(took));
+    /// Counts a duration; the unit must be time.
+    pub fn observe_duration(&self, duration: Duration) {
+        self.observe(nanoseconds(duration));
     }
 
-    /// How many values were counted.
+    /// The number of counted values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
-    /// Writes the series of those bounds that are wanted.
+    /// Writes the series of the histogram with the buckets that `wanted` selects.
     pub fn render(&self, text: &mut Text, name: &str, labels: &[(&str, &str)], wanted: impl Fn(u64) -> bool) {
         let mut total = 0;
         let bucket = format!("{name}_bucket");
@@ -61,16 +61,16 @@ impl Histogram {
         for (bound, count) in self.bounds.iter().zip(&self.buckets) {
             total += count.load(Relaxed);
             if wanted(*bound) {
-                with_bound(text, &self.shown(*bound), total);
+                with_bound(text, &self.format(*bound), total);
             }
         }
         total += self.buckets.last().map_or(0, |last| last.load(Relaxed));
         with_bound(text, "+Inf", total);
-        text.sample(&format!("{name}_sum"), labels, self.shown(self.sum.load(Relaxed)));
+        text.sample(&format!("{name}_sum"), labels, self.format(self.sum.load(Relaxed)));
         text.sample(&format!("{name}_count"), labels, total);
     }
 
-    fn shown(&self, value: u64) -> String {
+    fn format(&self, value: u64) -> String {
         match self.unit {
             Unit::Number => value.to_string(),
             Unit::Time => seconds(value),
@@ -78,12 +78,12 @@ impl Histogram {
     }
 }
 
-/// A duration in nanoseconds, as a histogram of time counts it.
+/// A duration in nanoseconds, the unit of [`Unit::Time`].
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds as seconds, with as many places as they need.
+/// Formats nanoseconds as seconds, without trailing zeros.
 pub fn seconds(nanoseconds: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     let text = format!("{}.{:09}", nanoseconds / SECOND, nanoseconds % SECOND);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_counts_for_every_bound_that_it_is_within() {
+    fn buckets_are_cumulative() {
         let histogram = Histogram::new(Unit::Time, &[5_000_000, 1_000_000_000]);
         for value in [1_000_000, 5_000_000, 6_000_000, 2_500_000_000] {
             histogram.observe(value);

@@ -1,4 +1,4 @@
-//! Figures as Prometheus reads them: text, counters by label, and histograms that are counted without a lock.
+//! Metrics in the text format of Prometheus: counters with labels, and histograms without locks.
 
 mod float_histogram;
 mod histogram;

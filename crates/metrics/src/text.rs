@@ -1,11 +1,11 @@
-//! The text that Prometheus reads: format 0.0.4.
+//! The text format of Prometheus, version 0.0.4.
 
 use std::fmt::{Display, Write as _};
 
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
-/// A text in the making.
+/// A text that metrics are written to.
 #[derive(Clone, Debug, Default)]
 pub struct Text(String);
 
@@ -26,25 +26,25 @@ impl Text {
     }
 
     fn family(&mut self, name: &str, help: &str, kind: &str) {
-        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+        self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
-    /// One value of a series.
+    /// Writes a sample.
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.series(name, labels);
-        self.line(format_args!(" {value}\n"));
+        self.write(format_args!(" {value}\n"));
     }
 
-    /// One value of a series, of a moment in milliseconds since 1970.
+    /// Writes a sample with a timestamp in milliseconds since the epoch.
     pub fn sample_at(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display, millis: i64) {
         self.series(name, labels);
-        self.line(format_args!(" {value} {millis}\n"));
+        self.write(format_args!(" {value} {millis}\n"));
     }
 
     fn series(&mut self, name: &str, labels: &[(&str, &str)]) {
         self.0.push_str(name);
         for (i, (label, value)) in labels.iter().enumerate() {
-            self.line(format_args!("{}{label}=\"", if i == 0 { '{' } else { ',' }));
+            self.write(format_args!("{}{label}=\"", if i == 0 { '{' } else { ',' }));
             for character in value.chars() {
                 match character {
                     '\\' => self.0.push_str("\\\\"),
@@ -60,13 +60,13 @@ impl Text {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn finish(self) -> String {
         self.0
     }
 
-    fn line(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // To write into a string never fails.
+    fn write(&mut self, arguments: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
         let _ = self.0.write_fmt(arguments);
     }
 }

@@ -1,4 +1,4 @@
-//! Counters by the values of their labels.
+//! Counters with labels.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::text::Text;
 /// The value of a label.
 pub type LabelValue = Cow<'static, str>;
 
-/// A family of counters, one for each combination of the values of its labels that was counted.
+/// A family of counters, with one counter for each combination of label values.
 pub struct CounterVec<const N: usize>(Mutex<BTreeMap<[LabelValue; N], u64>>);
 
 impl<const N: usize> Default for CounterVec<N> {
@@ -21,27 +21,27 @@ impl<const N: usize> Default for CounterVec<N> {
 }
 
 impl<const N: usize> CounterVec<N> {
-    /// Counts one more.
+    /// Increments a counter.
     pub fn inc(&self, values: [LabelValue; N]) {
         *self.0.lock().entry(values).or_default() += 1;
     }
 
-    /// How often these values were counted.
+    /// The value of a counter.
     pub fn get(&self, values: [LabelValue; N]) -> u64 {
         self.0.lock().get(&values).copied().unwrap_or_default()
     }
 
-    /// Writes the family with the names of its labels.
+    /// Writes the family; `labels` are the names of the labels.
     pub fn render(&self, text: &mut Text, name: &str, help: &str, labels: [&str; N]) {
         text.counter(name, help);
         self.render_samples(text, name, labels, &[]);
     }
 
-    /// Writes the series of a family that several of these are part of, each with labels of its own.
-    pub fn render_samples(&self, text: &mut Text, name: &str, labels: [&str; N], own: &[(&str, &str)]) {
+    /// Writes the samples without the header, for a family that consists of several `CounterVec`s with different extra labels.
+    pub fn render_samples(&self, text: &mut Text, name: &str, labels: [&str; N], extra: &[(&str, &str)]) {
         for (values, count) in self.0.lock().iter() {
             let values = labels.iter().zip(values).map(|(label, value)| (*label, value.as_ref()));
-            let labels: Vec<(&str, &str)> = values.chain(own.iter().copied()).collect();
+            let labels: Vec<(&str, &str)> = values.chain(extra.iter().copied()).collect();
             text.sample(name, &labels, count);
         }
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_combination_of_values_has_a_counter_of_its_own() {
+    fn each_combination_of_label_values_has_a_counter() {
         let counters = CounterVec::default();
         counters.inc(["b".into(), "x".into()]);
         counters.inc(["a".into(), "x".into()]);
