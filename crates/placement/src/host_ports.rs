@@ -14,7 +14,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// The host ports of a pod's containers and sidecars: a sidecar has its own for as long as the pod runs.
+    /// The host ports of a pod's containers and sidecars. A sidecar uses its ports as long as the pod runs.
     pub fn read(spec: &PodSpec) -> Vec<Self> {
         let sidecars = spec.init_containers.iter().flatten();
         let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
@@ -28,7 +28,7 @@ impl HostPort {
         .collect()
     }
 
-    /// Whether two pods on one node cannot both use theirs.
+    /// Whether two pods on the same node cannot both use their port.
     pub fn conflicts(&self, other: &Self) -> bool {
         let same_address = self.ip == other.ip || self.ip == ANY_ADDRESS || other.ip == ANY_ADDRESS;
         self.port == other.port && self.protocol == other.protocol && same_address
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn ports_conflict_by_number_protocol_and_address() {
-        let own = read(&json!([{ "containerPort": 80, "hostPort": 80 }]));
+        let wildcard = read(&json!([{ "containerPort": 80, "hostPort": 80 }]));
         let local = read(&json!([{ "containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.1" }]));
         for (port, with_any, with_local) in [
             (json!({ "containerPort": 81, "hostPort": 80 }), true, true),
@@ -58,8 +58,8 @@ mod tests {
         ] {
             let other = read(&json!([port]));
             let conflicts =
-                |own: &[HostPort]| own.iter().any(|own| other.iter().any(|one| one.conflicts(own)));
-            assert_eq!((conflicts(&own), conflicts(&local)), (with_any, with_local), "{port}");
+                |ports: &[HostPort]| ports.iter().any(|port| other.iter().any(|one| one.conflicts(port)));
+            assert_eq!((conflicts(&wildcard), conflicts(&local)), (with_any, with_local), "{port}");
         }
     }
 

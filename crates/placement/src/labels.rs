@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// What one label must be: one entry of `matchLabels` or `matchExpressions`.
+/// A requirement of a label: an entry of `matchLabels` or `matchExpressions`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: String,
@@ -27,12 +27,12 @@ enum Test {
 }
 
 impl Requirement {
-    /// The label has this value.
+    /// Requires a value of a label.
     pub fn equals(key: &str, value: &str) -> Self {
         Self { key: key.to_owned(), test: Test::In(vec![value.to_owned()]) }
     }
 
-    /// One of `matchExpressions`. `Gt` and `Lt` are known to node affinity only; validation refuses them elsewhere.
+    /// Parses an entry of `matchExpressions`. Only node affinity has `Gt` and `Lt`; validation rejects them elsewhere.
     pub fn expression(key: &str, operator: &str, values: &[String]) -> Self {
         let bound = || values.first().and_then(|value| value.parse().ok());
         let test = match operator {
@@ -75,17 +75,17 @@ impl Requirement {
     }
 }
 
-/// A label selector: every requirement must hold.
+/// A label selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Selector {
-    /// Nothing is selected.
+    /// Selects nothing.
     Nothing,
-    /// What all of these hold for; everything, if there are none.
+    /// Selects objects that match all requirements, or every object if there are none.
     All(Vec<Requirement>),
 }
 
 impl Selector {
-    /// Reads a selector. A missing one selects nothing, an empty one everything.
+    /// Parses a selector. A missing selector selects nothing, an empty one everything.
     pub fn read(selector: Option<&LabelSelector>) -> Self {
         let Some(selector) = selector else { return Self::Nothing };
         let equal = selector.match_labels.iter().flatten();
@@ -97,7 +97,7 @@ impl Selector {
         Self::All(equal.chain(expressions).collect())
     }
 
-    /// The same, with one more requirement.
+    /// Adds a requirement.
     #[must_use]
     pub fn and(self, requirement: Requirement) -> Self {
         match self {
@@ -109,7 +109,7 @@ impl Selector {
         }
     }
 
-    /// Whether the selector has no requirement and so selects everything.
+    /// Whether the selector has no requirements and selects everything.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::All(all) if all.is_empty())
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_that_is_not_there_fails_what_compares_and_passes_what_excludes() {
+    fn a_missing_label_matches_only_not_in_and_does_not_exist() {
         let values = ["5".to_owned()];
         let table = [
             ("In", Some("5"), true),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_selector_selects_nothing_and_an_empty_one_everything() {
+    fn a_missing_selector_selects_nothing_and_an_empty_one_everything() {
         assert!(!Selector::read(None).matches(&Labels::new()));
         let empty = Selector::read(Some(&LabelSelector::default()));
         assert!(empty.is_empty() && empty.matches(&Labels::new()));

@@ -1,7 +1,7 @@
-//! Which nodes a pod may run on, apart from their capacity.
+//! Predicates that decide which nodes a pod can run on, apart from capacity.
 //!
-//! The scheduler filters nodes by these predicates, the `DaemonSet` controller decides by the same ones which nodes get a
-//! pod, and the node agent admits pods by them, so that they never disagree. There is no I/O here: objects in, answer out.
+//! The scheduler, the `DaemonSet` controller and the node agent use the same predicates, so that they never disagree about
+//! a node. The functions are pure.
 //!
 //! | question | type |
 //! |---|---|

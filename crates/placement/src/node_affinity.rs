@@ -9,7 +9,7 @@ use crate::labels::{Labels, Requirement};
 /// The only field that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
 
-/// One `NodeSelectorTerm`: every expression about labels and fields must match. An empty term matches no node.
+/// A `NodeSelectorTerm`: all its expressions about labels and fields must match. An empty term matches no node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeTerm {
     labels: Vec<Requirement>,
@@ -46,7 +46,7 @@ impl NodeTerm {
     }
 }
 
-/// What a pod requires and prefers of its node: `nodeSelector` and node affinity together.
+/// The `nodeSelector` and the node affinity of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeAffinity {
     /// `nodeSelector`.
@@ -58,7 +58,7 @@ pub struct NodeAffinity {
 }
 
 impl NodeAffinity {
-    /// Reads what a pod requires and prefers.
+    /// Parses the `nodeSelector` and the node affinity of a pod.
     pub fn read(spec: &PodSpec) -> Self {
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required =
@@ -76,7 +76,7 @@ impl NodeAffinity {
         }
     }
 
-    /// The same without the preferred terms.
+    /// Returns a copy without the preferred terms.
     #[must_use]
     pub fn without_preferred(&self) -> Self {
         Self { preferred: Vec::new(), ..self.clone() }
@@ -87,21 +87,22 @@ impl NodeAffinity {
         self.selector.is_empty() && self.required.is_none()
     }
 
-    /// Whether the pod may run on a node with this name and these labels.
+    /// Whether the pod can run on a node with this name and these labels.
     pub fn matches(&self, name: &str, labels: &Labels) -> bool {
         let selected = self.selector.iter().all(|one| one.matches(labels.get(one.key()).map(String::as_str)));
         selected
             && self.required.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, labels)))
     }
 
-    /// Whether the pod may run on a node, by its name and labels.
+    /// Whether the pod can run on a node.
     pub fn matches_node(&self, node: &Node) -> bool {
         static NONE: Labels = Labels::new();
         let name = node.metadata.name.as_deref().unwrap_or_default();
         self.matches(name, node.metadata.labels.as_ref().unwrap_or(&NONE))
     }
 
-    /// The names of the nodes that the pod may run on, if every required term lists names. An empty set is a contradiction.
+    /// The names of the nodes that the pod can run on, if every required term lists names. The set is empty if the terms
+    /// contradict each other.
     pub fn names(&self) -> Option<BTreeSet<&str>> {
         let terms = self.required.as_ref().filter(|terms| !terms.is_empty())?;
         let names: Option<Vec<BTreeSet<&str>>> = terms.iter().map(NodeTerm::names).collect();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_matches_if_the_selector_and_one_required_term_do() {
+    fn a_node_must_match_the_selector_and_one_required_term() {
         let node: Node =
             serde_json::from_value(json!({ "metadata": { "name": "a", "labels": { "disk": "ssd" } } }))
                 .unwrap();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_listed_only_if_every_required_term_lists_some() {
+    fn names_are_known_only_if_every_required_term_lists_names() {
         let names = |values: &[&str]| json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": values }] });
         let labelled = json!({ "matchExpressions": [{ "key": "disk", "operator": "Exists" }] });
         for (terms, expected) in [

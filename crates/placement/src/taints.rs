@@ -5,18 +5,18 @@ use k8s_openapi::api::core::v1::{self as core, Taint};
 /// The taint of a node that is cordoned.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// Which taints a pod tolerates.
+/// A toleration of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toleration {
     key: String,
     value: String,
     effect: String,
-    /// The operator is `Exists`: the value does not matter.
+    /// Whether the operator is `Exists`, which ignores the value.
     any_value: bool,
 }
 
 impl Toleration {
-    /// Reads one of `tolerations`.
+    /// Parses an entry of `tolerations`.
     pub fn read(toleration: &core::Toleration) -> Self {
         Self {
             key: toleration.key.clone().unwrap_or_default(),
