@@ -1,4 +1,4 @@
-//! A connection: its streams share one byte stream.
+//! A connection, which multiplexes streams over one byte stream.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,47 +13,47 @@ use crate::frame::{CANCEL, Decoder, Encoder, Frame, PROTOCOL_ERROR, REFUSED_STRE
 use crate::headers::Headers;
 use crate::stream::{Reader, Stream, Writer};
 
-/// Streams that are open at once; more are refused.
-const STREAMS: usize = 1024;
-/// Streams that were opened by the other side and not accepted yet; more are refused.
-const WAITING: usize = 64;
-/// Pieces of a stream that were received and not read yet. Then the whole connection waits: SPDY as Kubernetes speaks it has no
-/// flow control by stream.
-const PIECES: usize = 8;
-/// Frames that wait to be sent.
-const FRAMES: usize = 8;
-/// How much is read at once.
-const READ: usize = 32 << 10;
+/// The maximum number of open streams; more are refused.
+const MAX_STREAMS: usize = 1024;
+/// The maximum number of streams that the peer has opened and this side has not accepted yet; more are refused.
+const MAX_INCOMING: usize = 64;
+/// The number of received chunks of a stream that are not read yet. If the queue is full, the whole connection waits: SPDY as
+/// Kubernetes uses it has no flow control per stream.
+const CHUNK_QUEUE: usize = 8;
+/// The number of frames that wait to be sent.
+const FRAME_QUEUE: usize = 8;
+/// The number of bytes that are read at once.
+const READ_SIZE: usize = 32 << 10;
 
-/// Which side of a connection this is. Each opens streams with its own ids.
+/// The side of a connection, which determines the ids of the streams that it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that connected: odd ids.
+    /// The client, which uses odd ids.
     Client,
-    /// The other one: even ids.
+    /// The server, which uses even ids.
     Server,
 }
 
-/// The streams that the other side opens.
+/// The streams that the peer opens.
 pub type Incoming = mpsc::Receiver<Stream>;
 
-/// What is known of a stream.
+/// The state of a stream.
 #[derive(Debug)]
 struct Entry {
-    /// Where its data goes, until the other side has closed its half.
-    pieces: Option<mpsc::Sender<Bytes>>,
+    /// The queue of received data; `None` once the peer has closed its half.
+    chunks: Option<mpsc::Sender<Bytes>>,
     /// Whether this side has closed its half.
     finished: bool,
-    /// Whether this side has dropped the stream, and its reset is not sent yet.
+    /// Whether this side has dropped the stream and its reset is not sent yet.
     resetting: bool,
 }
 
-/// What a connection and its streams share.
+/// The state that a connection shares with its streams.
 #[derive(Debug)]
 pub(crate) struct Shared {
     streams: Mutex<HashMap<u32, Entry>>,
-    /// Streams to be reset. Dropping a stream cannot wait, and need not: a stream counts as one of [`STREAMS`] until its reset
-    /// is sent, so there is space for each.
+    /// The streams to reset. The queue has space for every stream, so dropping a stream never waits: a stream counts towards
+    /// [`MAX_STREAMS`] until its reset is sent.
     resets: mpsc::Sender<u32>,
 }
 
@@ -63,30 +63,30 @@ impl Shared {
         self.streams.lock().get(&id).is_some_and(|entry| !entry.resetting)
     }
 
-    /// This side has closed its half.
-    pub(crate) fn finished_here(&self, id: u32) {
+    /// Records that this side has closed its half.
+    pub(crate) fn finish_local(&self, id: u32) {
         let mut streams = self.streams.lock();
         if let Some(entry) = streams.get_mut(&id) {
             entry.finished = true;
-            if entry.pieces.is_none() {
+            if entry.chunks.is_none() {
                 streams.remove(&id);
             }
         }
     }
 
-    /// The other side has closed its half.
-    fn finished_there(&self, id: u32) {
+    /// Records that the peer has closed its half.
+    fn finish_remote(&self, id: u32) {
         let mut streams = self.streams.lock();
         if let Some(entry) = streams.get_mut(&id) {
-            entry.pieces = None;
+            entry.chunks = None;
             if entry.finished {
                 streams.remove(&id);
             }
         }
     }
 
-    /// The other side has reset a stream.
-    fn reset_there(&self, id: u32) {
+    /// Records that the peer has reset a stream.
+    fn reset_remote(&self, id: u32) {
         let mut streams = self.streams.lock();
         if streams.get(&id).is_some_and(|entry| !entry.resetting) {
             streams.remove(&id);
@@ -96,32 +96,33 @@ impl Shared {
     /// Resets a stream that this side has dropped before it closed its half.
     pub(crate) fn reset(&self, id: u32) {
         if let Some(entry) = self.streams.lock().get_mut(&id) {
-            (entry.pieces, entry.resetting) = (None, true);
-            // Without a connection there is none to reset it on.
+            entry.chunks = None;
+            entry.resetting = true;
+            // If the connection has ended, there is nothing to reset.
             let _ = self.resets.try_send(id);
         }
     }
 
-    /// The reset of a stream is about to be sent.
+    /// Removes a stream, and returns the frame that resets it.
     fn take_reset(&self, id: u32) -> Frame {
         self.streams.lock().remove(&id);
         Frame::RstStream { id, status: CANCEL }
     }
 
     /// Adds a stream, unless there are too many.
-    fn add(&self, id: u32, finished_there: bool) -> Option<Reader> {
-        let (sender, receiver) = mpsc::channel(PIECES);
+    fn add(&self, id: u32, remote_finished: bool) -> Option<Reader> {
+        let (sender, receiver) = mpsc::channel(CHUNK_QUEUE);
         let mut streams = self.streams.lock();
-        if streams.len() >= STREAMS || streams.contains_key(&id) {
+        if streams.len() >= MAX_STREAMS || streams.contains_key(&id) {
             return None;
         }
-        let pieces = (!finished_there).then_some(sender);
-        streams.insert(id, Entry { pieces, finished: false, resetting: false });
+        let chunks = (!remote_finished).then_some(sender);
+        streams.insert(id, Entry { chunks, finished: false, resetting: false });
         Some(Reader::new(receiver))
     }
 }
 
-/// Opens streams on a connection. Clones share it.
+/// Opens streams on a connection. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -133,7 +134,7 @@ impl Handle {
     /// Opens a stream.
     pub async fn open(&self, headers: Headers) -> io::Result<Stream> {
         let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
-        // Reserved first, so that streams are opened in the order of their ids.
+        // The slot is reserved before the id is assigned, so that streams are opened in the order of their ids.
         let permit = self.frames.reserve().await.map_err(|_| broken())?;
         let mut next = self.next.lock();
         let id = *next;
@@ -145,45 +146,45 @@ impl Handle {
     }
 }
 
-/// Begins a connection over a byte stream. The future runs it: it ends when the other side has closed the byte stream, and with an
-/// error if that breaks or what comes is not SPDY. When it ends or is dropped, all streams end. Streams that nothing accepts any
-/// more, since the receiver was dropped, are refused.
+/// Creates a connection over a byte stream. The future drives the connection: it completes when the peer closes the byte
+/// stream, and fails if the byte stream fails or the peer violates the protocol. All streams end when the future completes
+/// or is dropped. If the receiver of incoming streams is dropped, further streams are refused.
 pub fn connect<I>(io: I, side: Side) -> (Handle, Incoming, impl Future<Output = io::Result<()>> + Send)
 where
     I: AsyncRead + AsyncWrite + Send,
 {
-    let (resets, resets_receiver) = mpsc::channel(STREAMS);
-    let (frames, frames_receiver) = mpsc::channel(FRAMES);
-    let (incoming, incoming_receiver) = mpsc::channel(WAITING);
+    let (resets, resets_receiver) = mpsc::channel(MAX_STREAMS);
+    let (frames, frames_receiver) = mpsc::channel(FRAME_QUEUE);
+    let (incoming, incoming_receiver) = mpsc::channel(MAX_INCOMING);
     let shared = Arc::new(Shared { streams: Mutex::default(), resets });
     let next = match side {
         Side::Client => 1,
         Side::Server => 2,
     };
     let handle = Handle { shared: shared.clone(), frames: frames.clone(), next: Arc::new(Mutex::new(next)) };
-    let reading = Reading { side, shared: shared.clone(), frames, incoming, last: 0 };
-    let ended = Ended(shared.clone());
+    let frame_reader = FrameReader { side, shared: shared.clone(), frames, incoming, last: 0 };
+    let guard = EndOnDrop(shared.clone());
     let run = async move {
-        let _ended = ended;
-        let (from, to) = tokio::io::split(io);
+        let _guard = guard;
+        let (reader, writer) = tokio::io::split(io);
         tokio::select! {
-            read = reading.run(from) => read,
-            written = write(to, frames_receiver, resets_receiver, &shared) => written,
+            read = frame_reader.run(reader) => read,
+            written = write(writer, frames_receiver, resets_receiver, &shared) => written,
         }
     };
     (handle, incoming_receiver, run)
 }
 
-/// Ends all streams when the connection is dropped.
-struct Ended(Arc<Shared>);
+/// Ends all streams when it is dropped with the connection.
+struct EndOnDrop(Arc<Shared>);
 
-impl Drop for Ended {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.streams.lock().clear();
     }
 }
 
-/// Sends frames as they come.
+/// Sends queued frames and resets.
 async fn write(
     mut to: impl AsyncWrite + Unpin,
     mut frames: mpsc::Receiver<Frame>,
@@ -194,7 +195,7 @@ async fn write(
     let mut bytes = BytesMut::new();
     let mut dropped = Vec::new();
     loop {
-        // The reading half has a sender of each for as long as the connection lives.
+        // The frame reader keeps a sender of each queue as long as the connection lives.
         tokio::select! {
             frame = frames.recv() => {
                 let Some(frame) = frame else { return Ok(()) };
@@ -205,14 +206,14 @@ async fn write(
                 dropped.push(id);
             }
         }
-        // All resets there are, so that their queue does not grow beside a full queue of frames. There are no more than
-        // `STREAMS`, since each stream counts until `take_reset`.
+        // Drains the resets, so that their queue does not grow while the queue of frames is full. There are at most
+        // `MAX_STREAMS`, since each stream counts until `take_reset`.
         while let Ok(id) = resets.try_recv() {
             dropped.push(id);
         }
-        // Senders refill the queue meanwhile: what does not fit now is sent next time. What was queued before a stream was
-        // dropped is sent before its reset.
-        for _ in 0..FRAMES {
+        // The number of frames is bounded, since senders refill the queue meanwhile. Frames that were queued before a
+        // stream was dropped are sent before its reset.
+        for _ in 0..FRAME_QUEUE {
             let Ok(frame) = frames.try_recv() else { break };
             encoder.write(&frame, &mut bytes);
         }
@@ -224,58 +225,58 @@ async fn write(
     }
 }
 
-/// Reads frames, and does what they say.
-struct Reading {
+/// Reads and handles the frames of the peer.
+struct FrameReader {
     side: Side,
     shared: Arc<Shared>,
     frames: mpsc::Sender<Frame>,
     incoming: mpsc::Sender<Stream>,
-    /// The last stream that the other side opened.
+    /// The last stream that the peer opened.
     last: u32,
 }
 
-impl Reading {
+impl FrameReader {
     async fn run(mut self, mut from: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut decoder = Decoder::default();
         let mut bytes = BytesMut::new();
         loop {
             let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
             while let Some(frame) = decoder.read(&mut bytes).map_err(invalid)? {
-                self.take(frame).await?;
+                self.handle(frame).await?;
             }
-            bytes.reserve(READ);
+            bytes.reserve(READ_SIZE);
             if from.read_buf(&mut bytes).await? == 0 {
                 return Ok(());
             }
         }
     }
 
-    async fn take(&mut self, frame: Frame) -> io::Result<()> {
+    async fn handle(&mut self, frame: Frame) -> io::Result<()> {
         match frame {
             Frame::SynStream { id, headers, fin } => {
-                let answer = self.accept(id, headers, fin);
-                self.send(answer).await?;
+                let reply = self.accept(id, headers, fin);
+                self.send(reply).await?;
             }
             Frame::SynReply { id, fin, .. } | Frame::Headers { id, fin, .. } => {
                 if fin {
-                    self.shared.finished_there(id);
+                    self.shared.finish_remote(id);
                 }
             }
-            Frame::RstStream { id, .. } => self.shared.reset_there(id),
-            // The other side counts its pings as it counts its streams; the others answer ours, of which there are none.
+            Frame::RstStream { id, .. } => self.shared.reset_remote(id),
+            // Pings with the ids of the peer are answered. Others would answer pings of this side, which sends none.
             Frame::Ping(id) => {
-                if self.opens(id) {
+                if self.is_peer_id(id) {
                     self.send(Frame::Ping(id)).await?;
                 }
             }
             Frame::Data { id, data, fin } => {
-                let pieces = self.shared.streams.lock().get(&id).and_then(|entry| entry.pieces.clone());
-                if let Some(pieces) = pieces.filter(|_| !data.is_empty()) {
-                    // Data that is not read any more is dropped.
-                    let _ = pieces.send(data).await;
+                let chunks = self.shared.streams.lock().get(&id).and_then(|entry| entry.chunks.clone());
+                if let Some(chunks) = chunks.filter(|_| !data.is_empty()) {
+                    // The reader may have been dropped; its data is discarded.
+                    let _ = chunks.send(data).await;
                 }
                 if fin {
-                    self.shared.finished_there(id);
+                    self.shared.finish_remote(id);
                 }
             }
             Frame::GoAway { .. } | Frame::Other(_) => {}
@@ -283,9 +284,9 @@ impl Reading {
         Ok(())
     }
 
-    /// Accepts a stream, or refuses it.
+    /// Accepts or refuses a stream. Returns the reply.
     fn accept(&mut self, id: u32, headers: Headers, fin: bool) -> Frame {
-        if !self.opens(id) || id <= self.last {
+        if !self.is_peer_id(id) || id <= self.last {
             return Frame::RstStream { id, status: PROTOCOL_ERROR };
         }
         self.last = id;
@@ -297,8 +298,8 @@ impl Reading {
         Frame::SynReply { id, headers: Headers::default(), fin: false }
     }
 
-    /// Whether the other side may have chosen this number.
-    fn opens(&self, id: u32) -> bool {
+    /// Whether an id belongs to the peer.
+    fn is_peer_id(&self, id: u32) -> bool {
         match self.side {
             Side::Server => !id.is_multiple_of(2),
             Side::Client => id.is_multiple_of(2),
@@ -315,18 +316,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_stream_counts_until_its_reset_is_sent_whatever_the_other_side_does() {
-        let (resets, mut queued) = mpsc::channel(STREAMS);
+    fn a_dropped_stream_counts_until_its_reset_is_sent() {
+        let (resets, mut queued) = mpsc::channel(MAX_STREAMS);
         let shared = Shared { streams: Mutex::default(), resets };
-        let ids: Vec<u32> = (0..).step_by(2).take(STREAMS).collect();
+        let ids: Vec<u32> = (0..).step_by(2).take(MAX_STREAMS).collect();
         for id in &ids {
             assert!(shared.add(*id, false).is_some());
             shared.reset(*id);
-            shared.reset_there(*id);
-            shared.finished_there(*id);
+            shared.reset_remote(*id);
+            shared.finish_remote(*id);
             assert!(!shared.is_open(*id));
         }
-        assert!(shared.add(1, false).is_none(), "no queue without a bound");
+        assert!(shared.add(1, false).is_none(), "the queue of resets is bounded");
         for id in &ids {
             assert_eq!(queued.try_recv(), Ok(*id));
             assert_eq!(shared.take_reset(*id), Frame::RstStream { id: *id, status: CANCEL });

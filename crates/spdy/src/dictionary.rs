@@ -1,6 +1,6 @@
-//! The text that both sides have seen before the first header block (SPDY/3, section 2.6.10.1).
+//! The preset dictionary of header compression (SPDY/3, section 2.6.10.1).
 
-/// Words, each preceded by its length in four bytes.
+/// The words of the dictionary, each of which is preceded by its length in four bytes.
 const WORDS: [&str; 65] = [
     "options",
     "head",

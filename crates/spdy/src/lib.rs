@@ -1,9 +1,9 @@
 //! SPDY/3.1 as Kubernetes uses it: many streams over one connection.
 //!
-//! `kubectl port-forward` speaks it inside of a `WebSocket`, older clients speak it for exec, attach and port-forward
-//! after an HTTP upgrade, and the streaming servers of CRI runtimes speak nothing newer. What those use is here:
-//! streams with headers, half closes, resets and pings. Flow control is not: no implementation in Kubernetes sends or
-//! reads window updates.
+//! `kubectl port-forward` uses SPDY inside of a `WebSocket`, older clients use it for exec, attach and port-forward after
+//! an HTTP upgrade, and the streaming servers of CRI runtimes support nothing newer. This crate implements the parts that
+//! they use: streams with headers, half closes, resets and pings. It has no flow control, since no implementation in
+//! Kubernetes sends or reads window updates.
 //!
 //! ```text
 //!   bytes ──▶ Decoder ──▶ Frame ──▶ connection ──▶ Stream (AsyncRead + AsyncWrite)

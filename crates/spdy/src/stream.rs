@@ -1,4 +1,4 @@
-//! One stream of a connection.
+//! A stream of a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use crate::connection::Shared;
 use crate::frame::Frame;
 use crate::headers::Headers;
 
-/// The most that is sent as one frame.
-const PIECE: usize = 32 << 10;
+/// The maximum size of the data of a frame.
+const MAX_DATA: usize = 32 << 10;
 
-/// A stream: both directions, and the headers that it was opened with. Either half may be dropped on its own.
+/// A bidirectional stream with its headers. Its halves can be dropped separately.
 #[derive(Debug)]
 pub struct Stream {
     headers: Headers,
@@ -30,27 +30,27 @@ impl Stream {
         Self { headers, reader, writer }
     }
 
-    /// The headers that it was opened with.
+    /// The headers that the stream was opened with.
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// Its two directions.
+    /// Splits the stream into its halves.
     pub fn split(self) -> (Reader, Writer) {
         (self.reader, self.writer)
     }
 }
 
-/// What the other side sends on a stream. It ends when that side has closed its half, or the stream or connection was reset.
+/// The receiving half of a stream. It ends when the peer has closed its half, or when the stream or the connection ends.
 #[derive(Debug)]
 pub struct Reader {
-    pieces: mpsc::Receiver<Bytes>,
+    chunks: mpsc::Receiver<Bytes>,
     rest: Bytes,
 }
 
 impl Reader {
-    pub(crate) fn new(pieces: mpsc::Receiver<Bytes>) -> Self {
-        Self { pieces, rest: Bytes::new() }
+    pub(crate) fn new(chunks: mpsc::Receiver<Bytes>) -> Self {
+        Self { chunks, rest: Bytes::new() }
     }
 }
 
@@ -61,8 +61,8 @@ impl AsyncRead for Reader {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         while self.rest.is_empty() {
-            match ready!(self.pieces.poll_recv(cx)) {
-                Some(piece) => self.rest = piece,
+            match ready!(self.chunks.poll_recv(cx)) {
+                Some(chunk) => self.rest = chunk,
                 None => return Poll::Ready(Ok(())),
             }
         }
@@ -73,7 +73,7 @@ impl AsyncRead for Reader {
     }
 }
 
-/// What this side sends on a stream. Shutting it down closes this half; dropping it before resets the stream.
+/// The sending half of a stream. Shutdown closes this half; a drop without shutdown resets the stream.
 #[derive(Debug)]
 pub struct Writer {
     id: u32,
@@ -87,7 +87,7 @@ impl Writer {
         Self { id, shared, frames: PollSender::new(frames), finished: false }
     }
 
-    /// Sends a frame once there is space for it. The data is copied only then.
+    /// Sends a frame once the queue has space. The data is copied only then.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,9 +98,9 @@ impl Writer {
         if !self.is_closed() {
             ready!(self.frames.poll_reserve(cx)).map_err(|_| broken())?;
         }
-        // It may have been reset while this waited.
+        // The stream may have been reset while this waited.
         if self.is_closed() {
-            // The space would be missing to the other streams until this one is dropped.
+            // Releases the slot, which other streams would lack until this stream is dropped.
             self.frames.abort_send();
             return Poll::Ready(Err(broken()));
         }
@@ -118,12 +118,12 @@ impl AsyncWrite for Writer {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let piece = &buf[..buf.len().min(PIECE)];
-        ready!(self.poll_send(cx, || Bytes::copy_from_slice(piece), false))?;
-        Poll::Ready(Ok(piece.len()))
+        let chunk = &buf[..buf.len().min(MAX_DATA)];
+        ready!(self.poll_send(cx, || Bytes::copy_from_slice(chunk), false))?;
+        Poll::Ready(Ok(chunk.len()))
     }
 
-    /// Pieces go out as soon as the connection takes them.
+    /// Does nothing: the connection sends frames as soon as they are queued.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -134,7 +134,7 @@ impl AsyncWrite for Writer {
         }
         ready!(self.poll_send(cx, Bytes::new, true))?;
         self.finished = true;
-        self.shared.finished_here(self.id);
+        self.shared.finish_local(self.id);
         Poll::Ready(Ok(()))
     }
 }

@@ -12,8 +12,8 @@ fn named(name: &str) -> Headers {
 
 type Running = JoinHandle<std::io::Result<()>>;
 
-/// Both ends of a connection.
-fn both() -> ((Handle, Incoming, Running), (Handle, Incoming, Running)) {
+/// Creates both ends of a connection.
+fn connected() -> ((Handle, Incoming, Running), (Handle, Incoming, Running)) {
     let (one, other) = tokio::io::duplex(1 << 10);
     let (client, client_incoming, run_client) = connect(one, Side::Client);
     let (server, server_incoming, run_server) = connect(other, Side::Server);
@@ -56,8 +56,8 @@ impl Raw {
 }
 
 #[tokio::test]
-async fn streams_carry_bytes_both_ways_and_each_half_is_closed_on_its_own() {
-    let ((client, ..), (_server, mut incoming, _running)) = both();
+async fn streams_are_bidirectional_and_their_halves_close_separately() {
+    let ((client, ..), (_server, mut incoming, _running)) = connected();
     let echo = tokio::spawn(async move {
         while let Some(stream) = incoming.recv().await {
             tokio::spawn(async move {
@@ -70,26 +70,27 @@ async fn streams_carry_bytes_both_ways_and_each_half_is_closed_on_its_own() {
         }
     });
     let large: Vec<u8> = (0..1_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
-    let ask = |name: &'static str| {
-        let (client, large) = (client.clone(), large.clone());
+    let send_and_receive = |name: &'static str| {
+        let client = client.clone();
+        let large = large.clone();
         async move {
             let (mut reader, mut writer) = client.open(named(name)).await.unwrap().split();
             let send = async {
                 writer.write_all(&large).await.unwrap();
                 writer.shutdown().await.unwrap();
             };
-            let mut answer = Vec::new();
-            tokio::join!(send, async { reader.read_to_end(&mut answer).await.unwrap() });
-            assert_eq!(&answer[..name.len()], name.as_bytes());
-            assert!(answer[name.len()..] == large);
+            let mut received = Vec::new();
+            tokio::join!(send, async { reader.read_to_end(&mut received).await.unwrap() });
+            assert_eq!(&received[..name.len()], name.as_bytes());
+            assert!(received[name.len()..] == large);
         }
     };
-    tokio::join!(ask("one"), ask("two"), ask("three"));
+    tokio::join!(send_and_receive("one"), send_and_receive("two"), send_and_receive("three"));
     echo.abort();
 }
 
 #[tokio::test]
-async fn a_stream_that_is_dropped_unfinished_is_reset() {
+async fn a_stream_that_is_dropped_before_shutdown_is_reset() {
     let (mut raw, _handle, mut incoming, _running) = Raw::new();
     raw.send(Frame::SynStream { id: 1, headers: named("a"), fin: false }).await;
     drop(incoming.recv().await.unwrap());
@@ -97,9 +98,9 @@ async fn a_stream_that_is_dropped_unfinished_is_reset() {
     assert_eq!(raw.next().await.unwrap(), Frame::RstStream { id: 1, status: CANCEL });
 }
 
-/// A client that reads slower than it opens streams: answers to streams and resets wait for each other.
+/// A client that reads slower than it opens streams, so that replies and resets compete for the queue.
 #[tokio::test]
-async fn resets_do_not_pile_up_while_a_client_opens_streams() {
+async fn the_queue_of_resets_is_bounded_while_a_client_opens_streams() {
     const STREAMS: u32 = 4_000;
     let (io, other) = tokio::io::duplex(64);
     let (_handle, mut incoming, run) = connect(other, Side::Server);
@@ -107,7 +108,8 @@ async fn resets_do_not_pile_up_while_a_client_opens_streams() {
     tokio::spawn(async move { while incoming.recv().await.is_some() {} });
     let (mut from, mut to) = tokio::io::split(io);
     tokio::spawn(async move {
-        let (mut encoder, mut bytes) = (Encoder::default(), BytesMut::new());
+        let mut encoder = Encoder::default();
+        let mut bytes = BytesMut::new();
         for number in 0..STREAMS {
             encoder
                 .write(&Frame::SynStream { id: 2 * number + 1, headers: named("a"), fin: false }, &mut bytes);
@@ -116,8 +118,12 @@ async fn resets_do_not_pile_up_while_a_client_opens_streams() {
         // The connection stays open until everything is read.
         std::future::pending::<()>().await;
     });
-    let (mut decoder, mut received) = (Decoder::default(), BytesMut::new());
-    let (mut accepted, mut reset, mut refused, mut most) = (0_u32, 0, 0, 0);
+    let mut decoder = Decoder::default();
+    let mut received = BytesMut::new();
+    let mut accepted = 0_u32;
+    let mut reset = 0;
+    let mut refused = 0;
+    let mut max_dropped = 0;
     while reset + refused < STREAMS {
         match decoder.read(&mut received).unwrap() {
             Some(Frame::SynReply { .. }) => accepted += 1,
@@ -126,14 +132,14 @@ async fn resets_do_not_pile_up_while_a_client_opens_streams() {
             Some(frame) => panic!("{frame:?}"),
             None => assert_ne!(from.read_buf(&mut received).await.unwrap(), 0),
         }
-        most = most.max(accepted.saturating_sub(reset));
+        max_dropped = max_dropped.max(accepted.saturating_sub(reset));
     }
     assert_eq!(accepted, reset);
-    assert!(most <= 1024, "{most} streams were dropped and not reset");
+    assert!(max_dropped <= 1024, "{max_dropped} streams were dropped and not reset");
 }
 
 #[tokio::test]
-async fn a_stream_that_the_other_side_resets_ends_and_takes_no_more() {
+async fn a_stream_that_the_peer_resets_ends_and_rejects_writes() {
     let (mut raw, _handle, mut incoming, _running) = Raw::new();
     raw.send(Frame::SynStream { id: 1, headers: named("a"), fin: false }).await;
     let mut stream = incoming.recv().await.unwrap();
@@ -143,11 +149,11 @@ async fn a_stream_that_the_other_side_resets_ends_and_takes_no_more() {
 }
 
 #[tokio::test]
-async fn pings_are_answered_and_streams_that_nothing_accepts_are_refused() {
+async fn pings_are_answered_and_streams_without_an_acceptor_are_refused() {
     let (mut raw, _handle, incoming, _running) = Raw::new();
     raw.send(Frame::Ping(1)).await;
     assert_eq!(raw.next().await.unwrap(), Frame::Ping(1));
-    // An answer to a ping of this side, which sent none.
+    // An unsolicited reply to a ping.
     raw.send(Frame::Ping(2)).await;
     drop(incoming);
     raw.send(Frame::SynStream { id: 1, headers: named("a"), fin: false }).await;
@@ -168,12 +174,12 @@ async fn an_id_is_used_once_and_by_its_side_only() {
 
 #[tokio::test]
 async fn streams_end_with_their_connection() {
-    let ((client, _incoming, running), (_server, mut accepted, server_running)) = both();
-    let mut here = client.open(named("a")).await.unwrap();
-    let mut there = accepted.recv().await.unwrap();
+    let ((client, _incoming, running), (_server, mut accepted, server_running)) = connected();
+    let mut local = client.open(named("a")).await.unwrap();
+    let mut remote = accepted.recv().await.unwrap();
     running.abort();
-    assert_eq!(here.read(&mut [0]).await.unwrap(), 0);
-    assert_eq!(there.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(local.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(remote.read(&mut [0]).await.unwrap(), 0);
     server_running.await.unwrap().unwrap();
     assert_eq!(client.open(named("b")).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
     assert!(accepted.recv().await.is_none());

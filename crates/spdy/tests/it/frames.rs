@@ -3,7 +3,7 @@ use plumb_spdy::Headers;
 use plumb_spdy::frame::{Decoder, Encoder, Error, Frame};
 use proptest::prelude::*;
 
-/// Two frames that open streams, as a client of Kubernetes writes them: compressed with zlib and the dictionary.
+/// Two frames of a Kubernetes client that open streams, compressed with zlib and the dictionary.
 pub(crate) const FROM_A_CLIENT: &str = "800300010100003d0000000100000000000078f9e3c6a7c202253a703a2b294a4dcc851625aca9a0808614cb45\
     e01c6061606100a4398b20d198094ade8c0600000000ffff800300010000001800000003000000000000c2aa19540e2512d60b000000ffff";
 
@@ -23,7 +23,7 @@ fn read_all(bytes: &[u8]) -> Result<Vec<Frame>, Error> {
 }
 
 #[test]
-fn headers_that_were_compressed_with_the_dictionary_are_read() {
+fn headers_that_are_compressed_with_the_dictionary_are_decoded() {
     let frames = read_all(&from_hexadecimal(FROM_A_CLIENT)).unwrap();
     assert_eq!(
         frames,
@@ -35,14 +35,14 @@ fn headers_that_were_compressed_with_the_dictionary_are_read() {
 }
 
 #[test]
-fn other_protocols_are_refused() {
+fn invalid_frames_are_rejected() {
     for (bytes, error) in [
         (&b"\x80\x02\x00\x01\x00\x00\x00\x00"[..], Error::Version(2)),
         (b"\x80\x03\x00\x01\x00\xff\xff\xff", Error::Length { kind: 1, length: 0x00ff_ffff }),
         (b"\x80\x03\x00\x03\x00\x00\x00\x04\x00\x00\x00\x01", Error::Length { kind: 3, length: 4 }),
         (
             b"\x80\x03\x00\x02\x00\x00\x00\x06\x00\x00\x00\x01hi",
-            Error::Headers("a block that is not compressed with the protocol's dictionary"),
+            Error::Headers("not compressed with the SPDY dictionary"),
         ),
     ] {
         assert_eq!(read_all(bytes), Err(error));
@@ -50,7 +50,7 @@ fn other_protocols_are_refused() {
 }
 
 #[test]
-fn headers_that_decompress_to_too_much_are_refused() {
+fn oversized_headers_are_rejected() {
     let mut bytes = BytesMut::new();
     let long = [("a", "b".repeat(100_000))].into_iter().collect();
     Encoder::default().write(&Frame::SynReply { id: 1, headers: long, fin: false }, &mut bytes);
@@ -83,7 +83,7 @@ fn frame() -> impl Strategy<Value = Frame> {
 
 proptest! {
     #[test]
-    fn written_frames_are_read_back_however_the_bytes_arrive(
+    fn encoded_frames_are_decoded_from_any_sequence_of_chunks(
         frames in prop::collection::vec(frame(), 0..12),
         cuts in prop::collection::vec(1..40_usize, 0..200),
     ) {
@@ -93,7 +93,8 @@ proptest! {
             encoder.write(frame, &mut bytes);
         }
         let mut decoder = Decoder::default();
-        let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
+        let mut arrived = BytesMut::new();
+        let mut read = Vec::new();
         let mut cuts = cuts.into_iter();
         while !bytes.is_empty() {
             let next = cuts.next().unwrap_or(bytes.len()).min(bytes.len());
@@ -102,7 +103,7 @@ proptest! {
                 crate::fuzz::spdy_frames::join(&mut read, frame);
             }
         }
-        // Data frames that follow one another may be joined, too.
+        // Consecutive data frames are joined, as in the decoded frames.
         let mut written = Vec::new();
         for frame in frames {
             crate::fuzz::spdy_frames::join(&mut written, frame);

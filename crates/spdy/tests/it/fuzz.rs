@@ -1,4 +1,4 @@
-//! The fuzz targets of `fuzz/`, run for a moment and without a fuzzer.
+//! Runs the fuzz target of `fuzz/` briefly, without a fuzzer.
 
 #[path = "../../../../fuzz/holds/mutations.rs"]
 mod mutations;

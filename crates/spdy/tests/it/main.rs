@@ -1,6 +1,6 @@
-//! The protocol through the public API.
+//! Tests of the public API.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod connections;
 mod frames;
