@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt, after some have failed.
+//! Delays between retries.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Where jitter comes from: each call answers a number from 0, included, to 1, excluded.
+/// A source of randomness for jitter: each call returns a number in the range `0.0..1.0`.
 pub type Random = Arc<dyn Fn() -> f64 + Send + Sync>;
 
-/// The random numbers of this process. They are fit for jitter and not for secrets.
+/// The source of randomness of this process. It is suitable for jitter, not for secrets.
 pub fn system_random() -> Random {
     static RANDOM: LazyLock<Random> = LazyLock::new(|| {
         Arc::new(|| {
-            // Each hasher has keys of its own, the first of which are random.
+            // Each hasher has different keys, which derive from random ones.
             let bits = RandomState::new().build_hasher().finish() >> 32;
             f64::from(u32::try_from(bits).unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
         })
@@ -40,22 +40,22 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// Delays from the first one up to a ceiling.
+    /// Creates delays from the first one up to a ceiling.
     pub const fn new(first: Duration, ceiling: Duration) -> Self {
         Self { first, ceiling }
     }
 
-    /// The delay after so many failures in a row; none if there is no failure.
+    /// The delay after a number of failures in a row; zero without a failure.
     pub fn after(&self, failures: u32) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         self.first.saturating_mul(2_u32.saturating_pow(doublings)).min(self.ceiling)
     }
 }
 
-/// The delay before the next attempt of one piece of work: longer after each failure, and none after a success.
+/// The delay before the next attempt of a work item: longer after each failure, and zero after a success.
 ///
-/// Jitter makes delays shorter by a random part, so that those who failed at the same time do not all try again at the same
-/// time, and no delay is longer than the ceiling.
+/// Jitter shortens each delay by a random part, so that clients that fail at the same time do not retry at the same time.
+/// It never makes a delay longer than the ceiling.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -72,15 +72,15 @@ impl Exponential {
 #[derive(Clone)]
 pub struct Backoff {
     delays: Exponential,
-    /// The part of a delay that jitter takes away at most, and from where.
+    /// The maximum part of a delay that jitter subtracts, and the source of randomness.
     jitter: Option<(f64, Random)>,
     failures: u32,
-    /// When the next attempt is due, while it is waited for.
+    /// When the next attempt is due, while `wait` is pending.
     due: Option<Instant>,
 }
 
 impl Default for Backoff {
-    /// For requests: 50 ms to 10 s, with jitter that takes away up to a half.
+    /// The backoff of requests: 50 ms to 10 s, with jitter that subtracts up to a half.
     fn default() -> Self {
         let delays = Exponential::new(Duration::from_millis(50), Duration::from_secs(10));
         Self::new(delays).with_jitter(0.5, system_random())
@@ -88,28 +88,29 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// One with these delays and without jitter.
+    /// Creates a backoff without jitter.
     pub fn new(delays: Exponential) -> Self {
         Self { delays, jitter: None, failures: 0, due: None }
     }
 
-    /// The same with jitter, which takes up to this part of each delay away.
+    /// Adds jitter, which subtracts up to `part` of each delay.
     #[must_use]
     pub fn with_jitter(self, part: f64, random: Random) -> Self {
         Self { jitter: Some((part.clamp(0.0, 1.0), random)), ..self }
     }
 
-    /// How many attempts have failed in a row.
+    /// The number of failures in a row.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Forgets all failures: an attempt succeeded.
+    /// Resets the backoff after a success.
     pub fn reset(&mut self) {
-        (self.failures, self.due) = (0, None);
+        self.failures = 0;
+        self.due = None;
     }
 
-    /// Counts a failure, and answers how long the next attempt has to wait.
+    /// Counts a failure, and returns the delay before the next attempt.
     pub fn failed(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let delay = self.delays.after(self.failures);
@@ -121,8 +122,8 @@ impl Backoff {
 
     /// Counts a failure, and waits until the next attempt is due.
     ///
-    /// This is cancel safe: if the future is dropped before it is ready, as in a `select!` where another branch is, the next call
-    /// waits for the rest of the same delay and counts no further failure.
+    /// This is cancel safe: if the future is dropped before it is ready, as in a `select!` in which another branch completes,
+    /// the next call waits for the rest of the same delay and does not count another failure.
     pub async fn wait(&mut self) {
         let due = match self.due {
             Some(due) => due,
@@ -137,8 +138,8 @@ impl Backoff {
 impl fmt::Debug for Backoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { delays, failures, due, .. } = self;
-        let mut shown = f.debug_struct("Backoff");
-        shown.field("delays", delays).field("failures", failures).field("due", due).finish_non_exhaustive()
+        let mut debug = f.debug_struct("Backoff");
+        debug.field("delays", delays).field("failures", failures).field("due", due).finish_non_exhaustive()
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_makes_the_next_failure_a_first_one() {
+    fn a_success_resets_the_delays() {
         let mut backoff = Backoff::new(DELAYS);
         assert_eq!(failed(&mut backoff, 3), [100, 200, 400]);
         backoff.reset();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_takes_its_part_away_and_never_adds() {
+    fn jitter_only_shortens_delays() {
         for (random, expected) in [(0.0, [100, 200, 400]), (0.5, [75, 150, 300]), (1.0, [50, 100, 200])] {
             let mut backoff = Backoff::new(DELAYS).with_jitter(0.5, Arc::new(move || random));
             assert_eq!(failed(&mut backoff, 3), expected, "{random}");
@@ -179,12 +180,12 @@ mod tests {
         let random = system_random();
         let drawn: Vec<f64> = (0..1000).map(|_| random()).collect();
         assert!(drawn.iter().all(|number| (0.0..1.0).contains(number)), "{drawn:?}");
-        let below = drawn.iter().filter(|number| **number < 0.5).count();
-        assert!((300..700).contains(&below), "{below} of 1000 are below 0.5");
+        let low = drawn.iter().filter(|number| **number < 0.5).count();
+        assert!((300..700).contains(&low), "{low} of 1000 are below 0.5");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_is_cancelled_goes_on_where_it_was_and_is_one_failure() {
+    async fn a_cancelled_wait_resumes_and_counts_as_one_failure() {
         let started = Instant::now();
         let mut backoff = Backoff::new(DELAYS);
         for _ in 0..3 {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_success_during_a_wait_ends_it() {
+    async fn a_success_during_a_wait_resets_the_backoff() {
         let mut backoff = Backoff::new(Exponential::new(Duration::from_secs(1), Duration::from_mins(1)));
         tokio::select! {
             () = backoff.wait() => panic!("this is too early"),

@@ -1,17 +1,17 @@
-//! Restarts long-lived tasks that panic or end, counts why, and says which of them run.
+//! Restarts long-lived tasks that panic or end, counts the restarts by cause, and reports the health of each task.
 //!
 //! ```text
 //!   run ──▶ panic, end ──▶ logged, counted ──▶ backoff ──▶ run again
 //!    │                                            │
-//!    └──────────── health: running                └── health: not ready; not live if it fails again and again
+//!    └──────────── health: running                └── health: not ready; not live if it keeps failing
 //! ```
 //!
-//! Every loop that is to run as long as the process does goes through one [`Supervisor`]: [`Supervisor::keep`] for a
-//! task that never ends on purpose, [`Supervisor::finish`] for one that does. What has to outlive a restart (a queue, an
-//! inbox, a listener) belongs into what the task is made of, not into its future.
+//! A [`Supervisor`] runs every loop that is as long-lived as the process: [`Supervisor::keep`] runs tasks that never end,
+//! [`Supervisor::finish`] tasks that do. State that has to outlive a restart (a queue, an inbox, a listener) belongs to the
+//! closure that creates the future, not to the future.
 //!
-//! A panic over one object need not end the loop that works on all of them: [`Supervisor::guard`] catches it, counts it,
-//! and leaves the retry to the caller. [`Backoff`] is how long a retry waits, here and in the loops themselves.
+//! A panic in the work on one object need not end the loop that works on all objects: [`Supervisor::guard`] catches and
+//! counts it, and the caller retries. [`Backoff`] computes the delays of retries, here and in the loops themselves.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {

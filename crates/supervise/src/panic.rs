@@ -11,26 +11,26 @@ use tokio::task::JoinError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("panicked: {message}")]
 pub struct Panic {
-    /// What the panic says.
+    /// The message of the panic.
     pub message: String,
 }
 
 impl Panic {
-    /// A panic by its payload.
+    /// Converts the payload of a panic.
     pub fn of(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         Self { message: text.unwrap_or_else(|| "no message".to_owned()) }
     }
 
-    /// The panic that ended a tokio task; none if it was cancelled.
+    /// The panic that ended a tokio task; `None` if the task was cancelled.
     pub fn of_task(error: JoinError) -> Option<Self> {
         error.try_into_panic().ok().map(|payload| Self::of(&*payload))
     }
 }
 
-/// Waits for a future, and catches its panic. What it shares with others must be fit to go on with, as behind a mutex that
-/// is not poisoned.
+/// Awaits a future and catches its panic. State that the future shares must stay consistent across a panic, since no mutex
+/// is poisoned.
 pub fn catch<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panic>> {
     // Boxed, so that the waiting future stays small.
     let mut future = Box::pin(future);

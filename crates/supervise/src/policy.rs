@@ -1,17 +1,17 @@
-//! When a task is restarted.
+//! The restart policy.
 
 use std::time::Duration;
 
 use crate::backoff::Exponential;
 
-/// How a task that failed is restarted.
+/// How failed tasks are restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// How long a restart waits.
+    /// The delays before restarts.
     pub delays: Exponential,
-    /// A run of this length makes the next failure a first one again.
+    /// A run of this duration resets the delays.
     pub stable: Duration,
-    /// After so many failures in a row a task counts as failing, and the process as not live.
+    /// The number of failures in a row after which a task is failing, and the process is not live.
     pub failing_after: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks by name: how each is restarted, and how each is.
+//! Named tasks, their restarts and their health.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,33 +15,33 @@ use crate::backoff::Backoff;
 use crate::panic::{Panic, catch};
 use crate::policy::Policy;
 
-/// How a task is.
+/// The health of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It runs.
+    /// The task is running.
     Running,
-    /// It failed and waits to be restarted.
+    /// The task failed and waits for its restart.
     Waiting {
         /// Why it failed.
         cause: String,
-        /// How often it failed in a row.
+        /// The number of failures in a row.
         failures: u32,
-        /// Whether that is so often that a restart of the process may be the better cure.
+        /// Whether the task failed so often that the process should be restarted.
         failing: bool,
     },
 }
 
-/// A task and how it is.
+/// A task and its health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its name.
+    /// The name of the task.
     pub name: String,
-    /// How it is.
+    /// The health of the task.
     pub health: Health,
 }
 
 impl Task {
-    /// Why the process is not ready because of it.
+    /// Why the task makes the process not ready.
     pub fn unready(&self) -> Option<&str> {
         match &self.health {
             Health::Running => None,
@@ -49,7 +49,7 @@ impl Task {
         }
     }
 
-    /// Why the process is not live because of it: it fails again and again.
+    /// Why the task makes the process not live: it keeps failing.
     pub fn dead(&self) -> Option<&str> {
         match &self.health {
             Health::Waiting { cause, failing: true, .. } => Some(cause),
@@ -58,7 +58,7 @@ impl Task {
     }
 }
 
-/// Restarts tasks. Clones share what they know.
+/// Restarts tasks. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor {
     shared: Arc<Shared>,
@@ -73,14 +73,14 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     tasks: BTreeMap<String, Record>,
-    /// They stay when a task is gone: a counter never falls.
+    /// Counters remain when a task is removed, since a Prometheus counter must not decrease.
     counters: BTreeMap<String, Counters>,
 }
 
 #[derive(Debug)]
 struct Record {
     health: Health,
-    /// Grows with each request to abort the run; none where nothing can.
+    /// Incremented by each request to abort the run; `None` if the task cannot be aborted.
     abort: Option<watch::Sender<u64>>,
 }
 
@@ -90,7 +90,7 @@ struct Counters {
     restarts: [u64; 3],
 }
 
-/// Why a run of a task is over.
+/// Why a run of a task ended.
 #[derive(Debug)]
 enum Cause {
     Panicked(Panic),
@@ -98,11 +98,11 @@ enum Cause {
     Aborted,
 }
 
-/// The causes of restarts as metrics name them, by the place in [`Counters::restarts`].
+/// The causes of restarts in metrics, by their index in [`Counters::restarts`].
 const CAUSES: [&str; 3] = ["panic", "end", "abort"];
 
 impl Cause {
-    fn place(&self) -> usize {
+    fn index(&self) -> usize {
         match self {
             Self::Panicked(_) => 0,
             Self::Ended => 1,
@@ -113,27 +113,27 @@ impl Cause {
     fn text(&self) -> String {
         match self {
             Self::Panicked(panic) => panic.to_string(),
-            Self::Ended => "ended though it should run for good".to_owned(),
+            Self::Ended => "the task ended unexpectedly".to_owned(),
             Self::Aborted => "aborted on request".to_owned(),
         }
     }
 }
 
-/// The supervisor of this process: for what no other can be handed to, like a thread that all nodes of a process share, and
-/// for the process itself.
+/// The supervisor of this process, for tasks that no other supervisor can be passed to, such as a thread that all nodes of
+/// a process share, and for the process itself.
 pub fn process() -> &'static Supervisor {
     static PROCESS: LazyLock<Supervisor> = LazyLock::new(Supervisor::default);
     &PROCESS
 }
 
 impl Supervisor {
-    /// One that restarts tasks by another policy.
+    /// Creates a supervisor with a restart policy.
     pub fn new(policy: Policy) -> Self {
         Self { shared: Arc::new(Shared { policy, state: Mutex::default() }) }
     }
 
-    /// Runs a task for good: a run that panics or ends is followed by another. The task is known from the call on, and is
-    /// forgotten when the future is dropped.
+    /// Runs a task without end: it is restarted when it panics or ends. The task is registered by the call, and removed when
+    /// the future is dropped.
     pub fn keep<F, Fut>(&self, name: &str, mut make: F) -> impl Future<Output = ()> + use<F, Fut>
     where
         F: FnMut() -> Fut,
@@ -153,7 +153,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs a task until a run of it ends by itself: a run that panics is followed by another.
+    /// Runs a task until it ends: it is restarted only when it panics.
     pub fn finish<F, Fut>(&self, name: &str, make: F) -> impl Future<Output = Fut::Output> + use<F, Fut>
     where
         F: FnMut() -> Fut,
@@ -162,8 +162,8 @@ impl Supervisor {
         self.register(name).finish(make)
     }
 
-    /// The same as [`Supervisor::finish`] for one of many tasks of a kind, like those of each pod: they share the counters
-    /// of the kind, and health checks do not list them.
+    /// Runs one of many tasks of a kind, such as pod workers, like [`Supervisor::finish`]. The tasks share the counters of
+    /// the kind, and health checks do not list them.
     pub fn finish_one_of<F, Fut>(
         &self,
         kind: &str,
@@ -173,13 +173,13 @@ impl Supervisor {
         F: FnMut() -> Fut,
         Fut: Future,
     {
-        // Nothing aborts it by name.
+        // The task cannot be aborted by name.
         let (_, aborted) = watch::channel(0);
         Entry { shared: self.shared.clone(), name: kind.to_owned(), aborted, listed: false }.finish(make)
     }
 
-    /// The same as [`Supervisor::keep`] for a loop that has a thread of its own, until it says itself that it is over.
-    /// Nothing aborts it by name.
+    /// Runs a loop on the current thread, like [`Supervisor::keep`], until it returns [`ControlFlow::Break`]. It cannot be
+    /// aborted by name.
     pub fn keep_on_thread(&self, name: &str, mut run: impl FnMut() -> ControlFlow<()>) {
         let entry = self.register(name);
         if let Some(record) = self.shared.state.lock().tasks.get_mut(&entry.name) {
@@ -188,7 +188,7 @@ impl Supervisor {
         let mut backoff = entry.backoff();
         loop {
             let started = Instant::now();
-            entry.set(Health::Running);
+            entry.set_health(Health::Running);
             let cause = match catch_unwind(AssertUnwindSafe(&mut run)) {
                 Ok(ControlFlow::Break(())) => return,
                 Ok(ControlFlow::Continue(())) => Cause::Ended,
@@ -198,16 +198,16 @@ impl Supervisor {
         }
     }
 
-    /// Does a piece of work of a task, and catches and counts its panic: the task goes on, and the caller says what becomes
-    /// of that piece.
+    /// Runs a work item of a task, and catches and counts its panic. The task continues, and the caller handles the failed
+    /// item.
     pub fn guard<T>(
         &self,
         task: &str,
         work: impl Future<Output = T>,
     ) -> impl Future<Output = Result<T, Panic>> {
-        let working = catch(work);
+        let work = catch(work);
         async move {
-            let done = working.await;
+            let done = work.await;
             if let Err(panic) = &done {
                 self.note_panic(task, panic);
             }
@@ -215,13 +215,14 @@ impl Supervisor {
         }
     }
 
-    /// Counts a panic that was caught elsewhere, and logs it.
+    /// Counts and logs a panic that was caught elsewhere.
     pub fn note_panic(&self, task: &str, panic: &Panic) {
         tracing::error!(task, cause = panic.message, "a work item panicked");
         self.shared.state.lock().counters.entry(task.to_owned()).or_default().panics += 1;
     }
 
-    /// Ends the run of a task, as if it had failed; it is restarted after the backoff. Whether it runs and can be aborted.
+    /// Ends the run of a task as if it had failed; the task is restarted after the backoff. Returns whether the task was
+    /// running and can be aborted.
     pub fn abort(&self, name: &str) -> bool {
         let state = self.shared.state.lock();
         let running = state.tasks.get(name).filter(|record| record.health == Health::Running);
@@ -230,7 +231,7 @@ impl Supervisor {
         true
     }
 
-    /// All tasks, by name.
+    /// All tasks, sorted by name.
     pub fn tasks(&self) -> Vec<Task> {
         let state = self.shared.state.lock();
         let task =
@@ -238,17 +239,17 @@ impl Supervisor {
         state.tasks.iter().map(task).collect()
     }
 
-    /// How often a task was restarted, whatever for.
+    /// The number of restarts of a task, for all causes.
     pub fn restarts(&self, name: &str) -> u64 {
         self.shared.state.lock().counters.get(name).map_or(0, |counters| counters.restarts.iter().sum())
     }
 
-    /// How often a task, or a piece of its work, panicked.
+    /// The number of panics of a task and its work items.
     pub fn panics(&self, name: &str) -> u64 {
         self.shared.state.lock().counters.get(name).map_or(0, |counters| counters.panics)
     }
 
-    /// Shows what was counted. A task that never failed has no series, so that many nodes do not make many series.
+    /// Writes the metrics. A task that never failed has no series, so that many nodes do not create many series.
     pub fn render(&self, text: &mut Text) {
         let state = self.shared.state.lock();
         let running = state.tasks.values().filter(|record| record.health == Health::Running).count();
@@ -257,7 +258,7 @@ impl Supervisor {
         text.sample(name, &[("state", "running")], running);
         text.sample(name, &[("state", "waiting")], state.tasks.len() - running);
         let name = "plumb_task_panics_total";
-        text.counter(name, "panics of long-lived tasks and of pieces of their work");
+        text.counter(name, "panics of long-lived tasks and of their work items");
         for (task, counters) in state.counters.iter().filter(|(_, counters)| counters.panics > 0) {
             text.sample(name, &[("task", task)], counters.panics);
         }
@@ -270,6 +271,7 @@ impl Supervisor {
         }
     }
 
+    /// Registers a task. A number is appended to the name of a task that is already registered.
     fn register(&self, name: &str) -> Entry {
         let mut state = self.shared.state.lock();
         let mut unique = name.to_owned();
@@ -284,17 +286,17 @@ impl Supervisor {
     }
 }
 
-/// A task that is known.
+/// A registered task.
 struct Entry {
     shared: Arc<Shared>,
     name: String,
     aborted: watch::Receiver<u64>,
-    /// Whether it is one of the tasks by name.
+    /// Whether health checks list the task.
     listed: bool,
 }
 
 impl Entry {
-    /// Runs a task until a run of it ends by itself.
+    /// Runs the task until it ends without a panic.
     async fn finish<F, Fut>(mut self, mut make: F) -> Fut::Output
     where
         F: FnMut() -> Fut,
@@ -310,17 +312,17 @@ impl Entry {
         }
     }
 
-    /// One run.
+    /// Runs the task once.
     async fn run<F, Fut>(&mut self, make: &mut F) -> Result<Fut::Output, Cause>
     where
         F: FnMut() -> Fut,
         Fut: Future,
     {
         self.aborted.mark_unchanged();
-        self.set(Health::Running);
+        self.set_health(Health::Running);
         tokio::select! {
             Ok(()) = self.aborted.changed() => Err(Cause::Aborted),
-            // What makes the run may panic as well as the run.
+            // The closure that creates the future can panic too.
             done = catch(async { make().await }) => done.map_err(Cause::Panicked),
         }
     }
@@ -329,32 +331,34 @@ impl Entry {
         Backoff::new(self.shared.policy.delays)
     }
 
-    /// Notes why a run is over, and waits until the next one is due.
+    /// Records why a run ended, and waits until the restart is due.
     async fn restart(&mut self, started: Instant, cause: Cause, backoff: &mut Backoff) {
         let wait = self.note_failure(started, cause, backoff);
         tokio::time::sleep(wait).await;
     }
 
-    /// Notes why a run is over, and answers how long the next one waits.
+    /// Records why a run ended, and returns the delay before the restart.
     fn note_failure(&self, started: Instant, cause: Cause, backoff: &mut Backoff) -> Duration {
         let policy = self.shared.policy;
         if started.elapsed() >= policy.stable {
             backoff.reset();
         }
-        let (wait, why) = (backoff.failed(), cause.text());
-        let (task, times) = (&self.name, backoff.failures());
-        tracing::error!(task, cause = why, failures = times, restart_in = ?wait, "a task failed, it is restarted");
+        let delay = backoff.failed();
+        let failures = backoff.failures();
+        let message = cause.text();
+        tracing::error!(task = self.name, cause = message, failures, restart_in = ?delay, "restarting a failed task");
         {
             let mut state = self.shared.state.lock();
             let counters = state.counters.entry(self.name.clone()).or_default();
-            counters.restarts[cause.place()] += 1;
+            counters.restarts[cause.index()] += 1;
             counters.panics += u64::from(matches!(cause, Cause::Panicked(_)));
         }
-        self.set(Health::Waiting { cause: why, failures: times, failing: times >= policy.failing_after });
-        wait
+        let failing = failures >= policy.failing_after;
+        self.set_health(Health::Waiting { cause: message, failures, failing });
+        delay
     }
 
-    fn set(&self, health: Health) {
+    fn set_health(&self, health: Health) {
         if self.listed
             && let Some(record) = self.shared.state.lock().tasks.get_mut(&self.name)
         {

@@ -1,4 +1,4 @@
-//! Tasks that fail are restarted, counted and shown; time is virtual.
+//! Tests of restarts, counters and health, with virtual time.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ fn health(supervisor: &Supervisor, name: &str) -> Option<Health> {
     supervisor.tasks().into_iter().find(|task| task.name == name).map(|task| task.health)
 }
 
-fn figures(supervisor: &Supervisor) -> String {
+fn rendered(supervisor: &Supervisor) -> String {
     let mut text = Text::default();
     supervisor.render(&mut text);
     text.finish()
 }
 
-/// A task that counts its runs, and does in each what the first letters say: panic, end, or run on.
+/// A task that counts its runs. The letters of `script` are the outcomes of the first runs: `p` panics, `e` ends; later runs
+/// do not end.
 fn scripted(supervisor: &Supervisor, name: &str, script: &'static str) -> Arc<AtomicUsize> {
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = runs.clone();
     let kept = supervisor.keep(name, move || {
         let run = counted.fetch_add(1, SeqCst);
-        let what = script.chars().nth(run).unwrap_or('r');
+        let outcome = script.chars().nth(run).unwrap_or('r');
         async move {
             tokio::task::yield_now().await;
-            match what {
+            match outcome {
                 'p' => panic!("run {run} panics"),
                 'e' => {}
                 _ => std::future::pending().await,
@@ -49,19 +50,19 @@ async fn a_task_that_panics_or_ends_is_restarted_and_counted() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((runs.load(SeqCst), health(&supervisor, "a")), (4, Some(Health::Running)));
     assert_eq!((supervisor.restarts("a"), supervisor.panics("a")), (3, 2));
-    let figures = figures(&supervisor);
+    let rendered = rendered(&supervisor);
     for line in [
         "plumb_tasks{state=\"running\"} 1",
         "plumb_task_panics_total{task=\"a\"} 2",
         "plumb_task_restarts_total{task=\"a\",cause=\"panic\"} 2",
         "plumb_task_restarts_total{task=\"a\",cause=\"end\"} 1",
     ] {
-        assert!(figures.contains(line), "{line} is not in\n{figures}");
+        assert!(rendered.contains(line), "{line} is not in\n{rendered}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_fails_again_and_again_is_dead_until_it_runs() {
+async fn a_task_that_keeps_failing_is_dead_until_it_runs() {
     let policy = Policy { failing_after: 3, ..Policy::default() };
     let supervisor = Supervisor::new(policy);
     scripted(&supervisor, "a", "ppp");
@@ -77,7 +78,7 @@ async fn a_task_that_fails_again_and_again_is_dead_until_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stable_run_makes_the_next_failure_a_first_one() {
+async fn a_stable_run_resets_the_backoff() {
     let supervisor = Supervisor::default();
     let runs = scripted(&supervisor, "a", "ppp");
     tokio::time::sleep(Duration::from_mins(2)).await;
@@ -87,11 +88,11 @@ async fn a_stable_run_makes_the_next_failure_a_first_one() {
     assert!(!supervisor.abort("a"), "it does not run");
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(runs.load(SeqCst), 5);
-    assert!(figures(&supervisor).contains("plumb_task_restarts_total{task=\"a\",cause=\"abort\"} 1"));
+    assert!(rendered(&supervisor).contains("plumb_task_restarts_total{task=\"a\",cause=\"abort\"} 1"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_may_end_is_restarted_only_if_it_panics() {
+async fn a_finite_task_is_restarted_only_if_it_panics() {
     let supervisor = Supervisor::default();
     let mut runs = 0;
     let done = supervisor.finish("a", || {
@@ -108,7 +109,7 @@ async fn a_task_that_may_end_is_restarted_only_if_it_panics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_over_one_piece_of_work_does_not_end_the_task() {
+async fn a_panic_of_a_work_item_does_not_end_the_task() {
     let supervisor = Supervisor::default();
     let panics = async { assert!(supervisor.tasks().len() > 9, "over b") };
     assert_eq!(supervisor.guard("a", panics).await.unwrap_err().to_string(), "panicked: over b");
@@ -117,7 +118,7 @@ async fn a_panic_over_one_piece_of_work_does_not_end_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_tasks_of_one_name_are_distinct_and_a_dropped_one_is_removed() {
+async fn tasks_of_the_same_name_are_distinct_and_dropped_ones_are_removed() {
     let supervisor = Supervisor::default();
     let [one, other] = [(); 2].map(|()| supervisor.keep("a", std::future::pending));
     let names = || supervisor.tasks().into_iter().map(|task| task.name).collect::<Vec<_>>();
