@@ -149,6 +149,7 @@ fn reconcile_of_a_cloneset(replicas: usize) {
         claims: Vec::new(),
         policy: Settings::default(),
         owners: Owners::default(),
+        quotas: Vec::new(),
     };
     let created = settle(&mut state, &context).actions;
     for (number, action) in created.into_iter().enumerate() {

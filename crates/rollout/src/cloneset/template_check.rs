@@ -95,7 +95,14 @@ mod tests {
             message: (*message).to_owned(),
             field: (*field).to_owned(),
         });
-        let details = StatusDetails { causes: causes.collect(), ..StatusDetails::default() };
+        let details = StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: causes.collect(),
+            retry_after_seconds: 0,
+        };
         Status { code, details: Some(details), ..Status::failure(message, "") }
     }
 

@@ -74,7 +74,7 @@ impl State {
             return Self::Rollout(Progress::Held);
         }
         let refused = status.condition(FAILED_UPDATE).filter(|condition| {
-            matches!(condition.reason.as_deref(), Some("InvalidTemplate" | "InvalidSpec"))
+            matches!(condition.reason.as_deref(), Some("InvalidTemplate" | "InvalidSpec" | "QuotaExceeded"))
         });
         if let Some(refused) = refused {
             return Self::Refused(refused.message.clone().unwrap_or_default());

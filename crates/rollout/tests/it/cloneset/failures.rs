@@ -40,7 +40,7 @@ async fn a_pod_that_runs_its_new_image_is_available_though_its_node_cannot_resiz
         .until_set(|status| {
             status.available_replicas == 3
                 && status.updated_replicas == 3
-                && reason(status, "FailedUpdate") != ""
+                && !reason(status, "FailedUpdate").is_empty()
         })
         .await;
     assert_eq!(reason(set.status.as_ref().unwrap(), "FailedUpdate"), "PodsStuck");

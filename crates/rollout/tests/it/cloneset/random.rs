@@ -138,7 +138,7 @@ proptest! {
         let is_unready = |name: &String| model.fates.get(name) == Some(&Fate::Unready);
         let serve = model.pods.iter().all(|(name, pod)| Model::is_available(pod) || is_unready(name));
         // New images and new pods wait for pods that are not ready with their resources, which the counts of the status tell.
-        let waits = status.available_replicas < status.replicas && model.pods.keys().any(|name| is_unready(name));
+        let waits = status.available_replicas < status.replicas && model.pods.keys().any(is_unready);
         let follows = model.pods.values().all(|pod| model.follows(pod));
         prop_assert!(
             says || waits || model.pods.len() == model.replicas() && follows && serve,
