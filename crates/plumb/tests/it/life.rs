@@ -140,7 +140,8 @@ fn as_unprivileged(arguments: &[&str]) -> Option<Command> {
 #[test]
 fn a_missing_privilege_is_named_with_what_works_without() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // As `/tmp`: with the sticky bit no other user can replace what is in it.
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
     let data = folder.path().join("data").to_string_lossy().into_owned();
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
     let up = |flags: &[&str]| as_unprivileged(&[&["up", "--data-dir", &data], flags].concat());
