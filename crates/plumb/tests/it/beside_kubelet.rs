@@ -232,6 +232,9 @@ impl Side {
 
     fn event(&self, event: &Event) -> String {
         let message = event.message.as_deref().unwrap_or_default().replace(&self.node, "NODE");
+        // The kubelet checks whether the pod's credentials may pull an image that is there (KEP-2535). Plumb does not, and does
+        // not say so.
+        let message = message.trim_end_matches(" and can be accessed by the pod");
         format!(
             "event {} {} x{}: {message}",
             event.type_.as_deref().unwrap_or_default(),
