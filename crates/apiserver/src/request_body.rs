@@ -107,7 +107,7 @@ impl RequestBodies {
     }
 
     /// Discards what was not read of a refused request, so that the client gets the response. Requests whose body has not
-    /// arrived yet are limited by user, or by source address where there is none.
+    /// arrived yet are limited by user, or by source address if there is no user.
     pub(crate) async fn discard(&self, received: &mut Received, user: Option<&User>) {
         let Some(mut body) = received.body.take().filter(|_| !received.awaits_continue) else { return };
         let permit = || match (user, &received.peer) {

@@ -15,7 +15,7 @@ pub struct Peer(Arc<Ends>);
 struct Ends {
     remote: SocketAddr,
     certificate: Option<CertificateIdentity>,
-    /// The first user whom it was authenticated as.
+    /// The user of its first authenticated request.
     user: OnceLock<Arc<User>>,
 }
 

@@ -356,23 +356,31 @@ async fn a_list_counts_before_a_webhook_converts_it() {
     waiting.abort();
 }
 
+/// Sends the head of a POST whose body has this length, and the part of the body that is given.
+async fn begin_post(
+    api: &Api,
+    user: &str,
+    length: usize,
+    body: &str,
+) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+    let mut stream = api.client(user).connect().await.unwrap();
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The answer may come before all is written.
+    drop(stream.write_all(body.as_bytes()).await);
+    stream
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_do_not_end_are_limited_by_user() {
     let api = Api::start(Limits { bodies: 1 << 20, ..Limits::default() });
     let map = |bytes: usize| {
         json!({ "metadata": { "generateName": "m-" }, "data": { "k": "v".repeat(bytes) } }).to_string()
     };
-    let post = async |name: &str, body: &str, length: usize| {
-        let mut stream = api.client(name).connect().await.unwrap();
-        let head = format!(
-            "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        // The answer may come before all is written.
-        drop(stream.write_all(body.as_bytes()).await);
-        stream
-    };
+    let post = async |name: &str, body: &str, length: usize| begin_post(&api, name, length, body).await;
     let answer = async |mut stream: tokio_rustls::client::TlsStream<tokio::net::TcpStream>| {
         let mut answer = Vec::new();
         drop(soon(stream.read_to_end(&mut answer)).await);
@@ -400,17 +408,7 @@ async fn bodies_that_have_not_arrived_have_a_smaller_limit() {
     let api = Api::start(Limits { arriving: 400 << 10, ..Limits::default() });
     let arriving = "apiserver_flowcontrol_current_executing_seats{flow_schema=\"all\",\
                     priority_level=\"request-body-arriving-kibibytes\"}";
-    let begin = async |length: usize, body: &str| {
-        let mut stream = api.client("alice").connect().await.unwrap();
-        let head = format!(
-            "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        // The answer may come before all is written.
-        drop(stream.write_all(body.as_bytes()).await);
-        stream
-    };
+    let begin = async |length: usize, body: &str| begin_post(&api, "alice", length, body).await;
     let part = "x".repeat(200 << 10);
     let held = begin(2_000_000, &part).await;
     api.until_at_least(arriving, 200).await;
