@@ -163,7 +163,7 @@ impl Builtin {
     /// Makes the rules of the pod network anew whenever another program removes them, until the future is dropped.
     pub fn watch_network(&self) -> BoxFuture<'static, ()> {
         let state = self.state.clone();
-        Box::pin(crate::nftables::on_change(move || {
+        Box::pin(plumb_nftables::on_change(move || {
             state.nat.repair();
             state.source_guard.repair();
         }))

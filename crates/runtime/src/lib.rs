@@ -19,7 +19,6 @@ pub mod image;
 pub mod load;
 mod log_rotation;
 mod mountinfo;
-mod nftables;
 mod rootfs;
 mod runtime;
 pub mod service_nat;

@@ -27,11 +27,11 @@ use parking_lot::Mutex;
 
 use crate::builtin::{Naming, Wire, gateway_of};
 use crate::error::{Error, Result};
-use crate::nftables::{
+use crate::types::SandboxId;
+use plumb_nftables::{
     Batch, Chain, ChainKind, Element, Expression, Hook, Map, Register, Verdict, address_and_port, has_table,
     on_change, types,
 };
-use crate::types::SandboxId;
 
 const PODS: Map = Map {
     name: "pods",

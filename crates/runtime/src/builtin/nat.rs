@@ -22,11 +22,11 @@ use nix::sys::socket::SockaddrIn;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::nftables::{
+use crate::types::{PortMapping, Protocol};
+use plumb_nftables::{
     Batch, Chain, ChainKind, DESTINATION_TRANSLATED, Element, Expression, Hook, LOCAL, Map, Register,
     Verdict, address_and_port, has_table, types,
 };
-use crate::types::{PortMapping, Protocol};
 
 const HOST_PORTS: Map = Map {
     name: "host-ports",

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 
 use self::ingress::Ingress;
 use crate::error::{Error, Result};
-use crate::nftables::{
+use plumb_nftables::{
     Batch, Chain, ChainKind, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, Family, Hook, Register, Set, Verdict,
     errno, has_table_of, interface, types,
 };

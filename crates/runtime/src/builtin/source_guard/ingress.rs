@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use super::{DROP, FREE, PRIORITY, is_unsupported};
 use crate::error::{Error, Result};
-use crate::nftables::{Batch, Expression, Family, errno, has_table_of};
+use plumb_nftables::{Batch, Expression, Family, errno, has_table_of};
 
 /// The destination of frames that bridges do not forward, without its last byte.
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0x00, 0x00];

@@ -7,19 +7,19 @@ use netlink_sys::{Socket as NetlinkSocket, SocketAddr, protocols::NETLINK_NETFIL
 use nix::errno::Errno;
 use tokio::net::UnixDatagram;
 
-use super::message::{Batch, Family, HEADER, table_request};
+use crate::message::{Batch, Family, HEADER, table_request};
 
 const NLMSG_ERROR: u16 = 2;
 /// The group of those that are notified of changes of rules.
 const NFNLGRP_NFTABLES: u32 = 7;
 
 /// Whether a table of the family `ip` exists in the network namespace of the calling thread.
-pub(crate) fn has_table(name: &str) -> io::Result<bool> {
+pub fn has_table(name: &str) -> io::Result<bool> {
     has_table_of(Family::Ip, name)
 }
 
 /// Whether a table of this family exists there.
-pub(crate) fn has_table_of(family: Family, name: &str) -> io::Result<bool> {
+pub fn has_table_of(family: Family, name: &str) -> io::Result<bool> {
     Socket::open()?.has_table(family, name)
 }
 
@@ -32,21 +32,21 @@ struct RefusedChange {
 }
 
 /// The error number of the kernel in an error of [`Batch::commit`].
-pub(crate) fn errno(error: &io::Error) -> Option<Errno> {
+pub fn errno(error: &io::Error) -> Option<Errno> {
     let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<RefusedChange>());
     refused.map_or(error, |refused| &refused.source).raw_os_error().map(Errno::from_raw)
 }
 
 impl Batch {
     /// Applies all changes, or none, in the network namespace of the calling thread.
-    pub(crate) fn commit(self) -> io::Result<()> {
+    pub fn commit(self) -> io::Result<()> {
         Socket::open()?.commit(self)
     }
 }
 
 /// Calls a function whenever a program has changed rules, until the future is dropped. Without `nf_tables` there are no
 /// rules, and it is never called.
-pub(crate) async fn on_change(repair: impl Fn() + Clone + Send + 'static) {
+pub async fn on_change(repair: impl Fn() + Clone + Send + 'static) {
     let Ok(monitor) = Monitor::open() else { return std::future::pending().await };
     while monitor.changed().await.is_ok() {
         // It fails only if the runtime shuts down.

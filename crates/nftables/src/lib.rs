@@ -11,8 +11,8 @@ mod expression;
 mod message;
 mod socket;
 
-pub(crate) use expression::{
+pub use expression::{
     DESTINATION_TRANSLATED, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, LOCAL, Register, Verdict, interface,
 };
-pub(crate) use message::{Batch, Chain, ChainKind, Element, Family, Hook, Map, Set, address_and_port, types};
-pub(crate) use socket::{errno, has_table, has_table_of, on_change};
+pub use message::{Batch, Chain, ChainKind, Element, Family, Hook, Map, Set, address_and_port, types};
+pub use socket::{errno, has_table, has_table_of, on_change};

@@ -1,10 +1,10 @@
 //! The expressions that a rule consists of. They work on registers; one that does not match ends the rule.
 
-use super::message::Attributes;
+use crate::message::Attributes;
 
 /// One of the sixteen registers of four bytes. A longer value fills those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Register(pub(crate) u8);
+pub struct Register(pub u8);
 
 impl Register {
     /// `NFT_REG32_00` and so on.
@@ -15,7 +15,7 @@ impl Register {
 
 /// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It is dropped.
     Drop,
     /// This chain does nothing more with it.
@@ -24,7 +24,7 @@ pub(crate) enum Verdict {
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Expression {
+pub enum Expression {
     /// Loads the name of the interface that the packet came in by.
     InputInterface(Register),
     /// Loads the name of the interface that the packet leaves by.
@@ -60,11 +60,28 @@ pub(crate) enum Expression {
     /// Goes on if it has not.
     Differs(Register, Vec<u8>),
     /// Goes on if a map has the key that is in a register, and loads its value into another.
-    Lookup { map: &'static str, key: Register, value: Register },
+    Lookup {
+        /// The name of the map.
+        map: &'static str,
+        /// Holds the key.
+        key: Register,
+        /// Receives the value.
+        value: Register,
+    },
     /// Goes on if a set has the key that is in a register.
-    Contained { set: &'static str, key: Register },
+    Contained {
+        /// The name of the set.
+        set: &'static str,
+        /// Holds the key.
+        key: Register,
+    },
     /// Sends the connection to the address in one register and the port in another.
-    TranslateDestination { address: Register, port: Register },
+    TranslateDestination {
+        /// Holds the new address.
+        address: Register,
+        /// Holds the new port.
+        port: Register,
+    },
     /// Sends the connection from the address of the interface that it leaves by.
     Masquerade,
     /// Decides.
@@ -72,13 +89,13 @@ pub(crate) enum Expression {
 }
 
 /// `ETH_P_IP`.
-pub(crate) const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+pub const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 /// `ETH_P_ARP`.
-pub(crate) const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
+pub const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 /// `RTN_LOCAL`: an address of this machine.
-pub(crate) const LOCAL: u32 = 2;
+pub const LOCAL: u32 = 2;
 /// `IPS_DST_NAT`: the destination of the connection was translated.
-pub(crate) const DESTINATION_TRANSLATED: u32 = 1 << 5;
+pub const DESTINATION_TRANSLATED: u32 = 1 << 5;
 
 const NFT_META_PROTOCOL: u32 = 1;
 const NFT_META_IIFNAME: u32 = 6;
@@ -100,17 +117,17 @@ const IFNAMSIZ: usize = 16;
 
 impl Expression {
     /// Goes on if the interface in a register has this name.
-    pub(crate) fn is_interface(register: Register, name: &str) -> Self {
+    pub fn is_interface(register: Register, name: &str) -> Self {
         Self::Equals(register, interface(name))
     }
 
     /// Goes on if it has another one.
-    pub(crate) fn is_other_interface(register: Register, name: &str) -> Self {
+    pub fn is_other_interface(register: Register, name: &str) -> Self {
         Self::Differs(register, interface(name))
     }
 
     /// `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`.
-    pub(super) fn attributes(&self) -> Attributes {
+    pub(crate) fn attributes(&self) -> Attributes {
         let none = Attributes::default;
         let meta = |register: &Register, key| ("meta", none().number(1, register.number()).number(2, key));
         let payload = |register: &Register, base, offset, length| {
@@ -170,7 +187,7 @@ impl Expression {
 }
 
 /// The name of an interface, as the kernel compares it.
-pub(crate) fn interface(name: &str) -> Vec<u8> {
+pub fn interface(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(IFNAMSIZ, 0);
     bytes

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::expression::Expression;
+use crate::expression::Expression;
 
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
@@ -31,14 +31,14 @@ const NF_NETDEV_INGRESS: u32 = 0;
 const NFTA_DATA_VALUE: u16 = 1;
 
 /// The length of a netlink message header.
-pub(super) const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 
 /// Attributes of a message, or of an attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Attributes(Vec<u8>);
+pub(crate) struct Attributes(Vec<u8>);
 
 impl Attributes {
-    pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+    pub(crate) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         // The kernel's attributes of this module are far below 64 KiB; a longer one would be refused by it.
         let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
         self.0.extend(length.to_ne_bytes());
@@ -48,22 +48,22 @@ impl Attributes {
         self
     }
 
-    pub(super) fn number(self, kind: u16, value: u32) -> Self {
+    pub(crate) fn number(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    pub(super) fn text(self, kind: u16, value: &str) -> Self {
+    pub(crate) fn text(self, kind: u16, value: &str) -> Self {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
         self.bytes(kind, &bytes)
     }
 
-    pub(super) fn nested(self, kind: u16, inner: &Self) -> Self {
+    pub(crate) fn nested(self, kind: u16, inner: &Self) -> Self {
         self.bytes(kind | NLA_F_NESTED, &inner.0)
     }
 
     /// `NFTA_DATA_VALUE` in an attribute.
-    pub(super) fn data(self, kind: u16, value: &[u8]) -> Self {
+    pub(crate) fn data(self, kind: u16, value: &[u8]) -> Self {
         self.nested(kind, &Self::default().bytes(NFTA_DATA_VALUE, value))
     }
 
@@ -76,7 +76,7 @@ impl Attributes {
 
 /// The family of a table: which packets its chains see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     /// IPv4 packets.
     Ip = 2,
     /// Whatever an interface receives, before the bridge or a protocol of the machine has it.
@@ -86,7 +86,7 @@ pub(crate) enum Family {
 }
 
 /// A request for a table.
-pub(super) fn table_request(family: Family, name: &str) -> Vec<u8> {
+pub(crate) fn table_request(family: Family, name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let kind = (NFNL_SUBSYS_NFTABLES << 8) | GETTABLE;
     write(&mut bytes, family, kind, 0, 0, &Attributes::default().text(1, name));
@@ -123,7 +123,7 @@ fn write(
 
 /// The netfilter hook of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hook {
+pub enum Hook {
     /// A packet has arrived, and is not routed yet.
     Prerouting = 0,
     /// A process of this machine sends a packet.
@@ -134,7 +134,7 @@ pub(crate) enum Hook {
 
 /// The type of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChainKind {
+pub enum ChainKind {
     /// Accept and drop packets.
     Filter,
     /// Translate addresses: it sees the first packet of each connection.
@@ -143,48 +143,61 @@ pub(crate) enum ChainKind {
 
 /// A chain that the kernel calls.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chain {
-    pub(crate) name: &'static str,
-    pub(crate) kind: ChainKind,
-    pub(crate) hook: Hook,
+pub struct Chain {
+    /// Its name within the table.
+    pub name: &'static str,
+    /// What its rules can do.
+    pub kind: ChainKind,
+    /// Where packets enter it.
+    pub hook: Hook,
     /// Chains of the same hook are called in ascending order of this.
-    pub(crate) priority: i32,
+    pub priority: i32,
 }
 
 /// A map from keys of one length to values of another.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Map {
-    pub(crate) name: &'static str,
+pub struct Map {
+    /// Its name within the table.
+    pub name: &'static str,
     /// The type of the key for `nft list`: types of the `nft` program, six bits each. The kernel does not read it.
-    pub(crate) key_type: u32,
-    pub(crate) key_length: u32,
-    /// The same for the value.
-    pub(crate) value_type: u32,
-    pub(crate) value_length: u32,
+    pub key_type: u32,
+    /// The length of a key in bytes.
+    pub key_length: u32,
+    /// The type of the value for `nft list`.
+    pub value_type: u32,
+    /// The length of a value in bytes.
+    pub value_length: u32,
 }
 
 /// A set of keys of one length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Set {
-    pub(crate) name: &'static str,
+pub struct Set {
+    /// Its name within the table.
+    pub name: &'static str,
     /// The type of a key, as in [`Map`].
-    pub(crate) key_type: u32,
-    pub(crate) key_length: u32,
+    pub key_type: u32,
+    /// The length of a key in bytes.
+    pub key_length: u32,
 }
 
 /// The types of the `nft` program, for [`Map`] and [`Set`].
-pub(crate) mod types {
-    pub(crate) const IPV4_ADDR: u32 = 7;
-    pub(crate) const ETHER_ADDR: u32 = 9;
-    pub(crate) const IFNAME: u32 = 41;
-    pub(crate) const INET_PROTO: u32 = 12;
-    pub(crate) const INET_SERVICE: u32 = 13;
+pub mod types {
+    /// `ipv4_addr`.
+    pub const IPV4_ADDR: u32 = 7;
+    /// `ether_addr`.
+    pub const ETHER_ADDR: u32 = 9;
+    /// `ifname`.
+    pub const IFNAME: u32 = 41;
+    /// `inet_proto`.
+    pub const INET_PROTO: u32 = 12;
+    /// `inet_service`: a port.
+    pub const INET_SERVICE: u32 = 13;
     /// `ipv4_addr . inet_service`.
-    pub(crate) const ADDRESS_AND_PORT: u32 = (IPV4_ADDR << 6) | INET_SERVICE;
+    pub const ADDRESS_AND_PORT: u32 = (IPV4_ADDR << 6) | INET_SERVICE;
 }
 
 /// An address and a port, as they are in the registers: each part fills four bytes.
-pub(crate) fn address_and_port(address: Ipv4Addr, port: u16) -> Vec<u8> {
+pub fn address_and_port(address: Ipv4Addr, port: u16) -> Vec<u8> {
     let mut bytes = address.octets().to_vec();
     bytes.extend(port.to_be_bytes());
     bytes.extend([0, 0]);
@@ -193,14 +206,16 @@ pub(crate) fn address_and_port(address: Ipv4Addr, port: u16) -> Vec<u8> {
 
 /// An entry of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Element {
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Vec<u8>,
+pub struct Element {
+    /// The key, as it is in registers.
+    pub key: Vec<u8>,
+    /// The value, as it is in registers.
+    pub value: Vec<u8>,
 }
 
 /// Changes of one table, which the kernel applies together.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub struct Batch {
     family: Family,
     table: String,
     bytes: Vec<u8>,
@@ -214,12 +229,12 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Changes of a table of the family `ip`.
-    pub(crate) fn new(table: &str) -> Self {
+    pub fn new(table: &str) -> Self {
         Self::for_family(Family::Ip, table)
     }
 
     /// Changes of a table of this family.
-    pub(crate) fn for_family(family: Family, table: &str) -> Self {
+    pub fn for_family(family: Family, table: &str) -> Self {
         let table = table.to_owned();
         let mut batch =
             Self { family, table, bytes: Vec::new(), messages: Vec::new(), last_flags: 0, sets: 0 };
@@ -228,20 +243,20 @@ impl Batch {
     }
 
     /// Removes the table with all that is in it, if it exists.
-    pub(crate) fn remove_table(&mut self) {
+    pub fn remove_table(&mut self) {
         // Without the first one the second one fails where there is no table.
         self.add_table();
         self.change("delete the table", DELTABLE, 0, &Attributes::default().text(1, &self.table));
     }
 
     /// Adds the table, unless it exists.
-    pub(crate) fn add_table(&mut self) {
+    pub fn add_table(&mut self) {
         self.change("add the table", NEWTABLE, NLM_F_CREATE, &Attributes::default().text(1, &self.table));
     }
 
     /// Adds a chain of the family `netdev` that the kernel calls for what this interface receives. The interface must exist.
     /// The kernel removes the chain with it.
-    pub(crate) fn add_ingress_chain(&mut self, interface: &str, priority: i32) {
+    pub fn add_ingress_chain(&mut self, interface: &str, priority: i32) {
         let hook = Attributes::default()
             .number(1, NF_NETDEV_INGRESS)
             .bytes(2, &priority.to_be_bytes())
@@ -252,12 +267,13 @@ impl Batch {
     }
 
     /// Deletes a chain with its rules.
-    pub(crate) fn delete_chain(&mut self, name: &str) {
+    pub fn delete_chain(&mut self, name: &str) {
         let attributes = Attributes::default().text(1, &self.table).text(3, name);
         self.change(&format!("delete the chain {name}"), DELCHAIN, 0, &attributes);
     }
 
-    pub(crate) fn add_chain(&mut self, chain: &Chain) {
+    /// Adds a base chain, which the kernel calls at the chain's hook.
+    pub fn add_chain(&mut self, chain: &Chain) {
         let kind = match chain.kind {
             ChainKind::Filter => "filter",
             ChainKind::Nat => "nat",
@@ -269,12 +285,12 @@ impl Batch {
     }
 
     /// Adds a rule at the end of a chain.
-    pub(crate) fn add_rule(&mut self, chain: &Chain, expressions: &[Expression]) {
+    pub fn add_rule(&mut self, chain: &Chain, expressions: &[Expression]) {
         self.add_rule_to(chain.name, expressions);
     }
 
     /// Adds a rule at the end of the chain of this name.
-    pub(crate) fn add_rule_to(&mut self, chain: &str, expressions: &[Expression]) {
+    pub fn add_rule_to(&mut self, chain: &str, expressions: &[Expression]) {
         let attributes = Attributes::default()
             .text(1, &self.table)
             .text(2, chain)
@@ -289,7 +305,8 @@ impl Batch {
         self.sets
     }
 
-    pub(crate) fn add_set(&mut self, set: &Set) {
+    /// Adds an empty set.
+    pub fn add_set(&mut self, set: &Set) {
         let number = self.next_set();
         let attributes = Attributes::default()
             .text(1, &self.table)
@@ -301,17 +318,20 @@ impl Batch {
         self.change(&format!("add the set {}", set.name), NEWSET, NLM_F_CREATE, &attributes);
     }
 
-    pub(crate) fn add_keys(&mut self, set: &Set, keys: &[Vec<u8>]) {
+    /// Adds keys to a set.
+    pub fn add_keys(&mut self, set: &Set, keys: &[Vec<u8>]) {
         let attributes = self.elements(set.name, keys.iter().map(|key| Attributes::default().data(1, key)));
         self.change(&format!("add to the set {}", set.name), NEWSETELEM, NLM_F_CREATE, &attributes);
     }
 
-    pub(crate) fn delete_keys(&mut self, set: &Set, keys: &[Vec<u8>]) {
+    /// Deletes keys from a set, all of which must be in it.
+    pub fn delete_keys(&mut self, set: &Set, keys: &[Vec<u8>]) {
         let attributes = self.elements(set.name, keys.iter().map(|key| Attributes::default().data(1, key)));
         self.change(&format!("delete from the set {}", set.name), DELSETELEM, 0, &attributes);
     }
 
-    pub(crate) fn add_map(&mut self, map: &Map) {
+    /// Adds an empty map.
+    pub fn add_map(&mut self, map: &Map) {
         let number = self.next_set();
         let attributes = Attributes::default()
             .text(1, &self.table)
@@ -325,7 +345,8 @@ impl Batch {
         self.change(&format!("add the map {}", map.name), NEWSET, NLM_F_CREATE, &attributes);
     }
 
-    pub(crate) fn add_elements(&mut self, map: &Map, elements: &[Element]) {
+    /// Adds elements to a map.
+    pub fn add_elements(&mut self, map: &Map, elements: &[Element]) {
         let written = elements
             .iter()
             .map(|element| Attributes::default().data(1, &element.key).data(2, &element.value));
@@ -333,7 +354,8 @@ impl Batch {
         self.change(&format!("add to the map {}", map.name), NEWSETELEM, NLM_F_CREATE, &attributes);
     }
 
-    pub(crate) fn delete_elements(&mut self, map: &Map, keys: &[Vec<u8>]) {
+    /// Deletes the elements with these keys, all of which must be in the map.
+    pub fn delete_elements(&mut self, map: &Map, keys: &[Vec<u8>]) {
         let attributes = self.elements(map.name, keys.iter().map(|key| Attributes::default().data(1, key)));
         self.change(&format!("delete from the map {}", map.name), DELSETELEM, 0, &attributes);
     }
@@ -357,7 +379,7 @@ impl Batch {
 
     /// The bytes to send, and what each message of them does. The kernel acknowledges the last change: it does so only if
     /// it has accepted all of them.
-    pub(super) fn finish(mut self) -> (Vec<u8>, Vec<String>) {
+    pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<String>) {
         if let Some(flags) = self.bytes.get_mut(self.last_flags..self.last_flags + 2) {
             let old = u16::from_ne_bytes([flags[0], flags[1]]);
             flags.copy_from_slice(&(old | NLM_F_ACK).to_ne_bytes());
