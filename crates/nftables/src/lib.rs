@@ -7,12 +7,20 @@
 //! A batch is a transaction of the kernel: packets see the rules before it or those after it. Numbers in attributes are
 //! big-endian, headers have the byte order of the machine. The names of the kernel are in `linux/netfilter/nf_tables.h`.
 
+mod batch;
 mod expression;
 mod message;
+mod object;
 mod socket;
 
+pub use batch::Batch;
 pub use expression::{
-    DESTINATION_TRANSLATED, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, LOCAL, Register, Verdict, interface,
+    CONNECTION_ESTABLISHED, CONNECTION_NEW, CONNECTION_RELATED, DESTINATION_TRANSLATED, Direction,
+    ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, LOCAL, Register, Rejection, Verdict, interface,
 };
-pub use message::{Batch, Chain, ChainKind, Element, Family, Hook, Map, Set, address_and_port, types};
+pub use message::Family;
+pub use object::{
+    Chain, ChainKind, Element, Hook, Interval, Map, Set, SetName, SetOptions, VerdictMap, address_and_port,
+    types,
+};
 pub use socket::{errno, has_table, has_table_of, on_change};

@@ -5,10 +5,14 @@ use std::os::fd::AsFd as _;
 
 use netlink_sys::{Socket as NetlinkSocket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::UnixDatagram;
 
-use crate::message::{Batch, Family, HEADER, table_request};
+use crate::batch::Batch;
+use crate::message::{Family, HEADER, table_request};
 
+/// `net.core.wmem_default` of most machines.
+const DEFAULT_SEND_BUFFER: usize = 212_992;
 const NLMSG_ERROR: u16 = 2;
 /// The group of those that are notified of changes of rules.
 const NFNLGRP_NFTABLES: u32 = 7;
@@ -81,6 +85,10 @@ impl Socket {
 
     fn commit(&self, batch: Batch) -> io::Result<()> {
         let (bytes, messages) = batch.finish();
+        // The kernel refuses a message that is larger than the buffer (EMSGSIZE), and counts more than its bytes.
+        if bytes.len() > DEFAULT_SEND_BUFFER / 4 {
+            setsockopt(&self.0, sockopt::SndBufForce, &(bytes.len() * 2))?;
+        }
         self.0.send(&bytes, 0)?;
         let mut acknowledged = false;
         loop {

@@ -178,7 +178,7 @@ impl ServiceNat {
         let to_endpoint = is_to(*self.endpoint.ip());
         let from_pod = [
             Expression::SourceAddress(FIRST),
-            Expression::Lookup { map: PODS.name, key: FIRST, value: FIRST },
+            Expression::Lookup { map: PODS.name.into(), key: FIRST, value: FIRST },
         ];
         let accept = [&to_endpoint[..], &from_pod, &[Expression::Verdict(Verdict::Accept)]].concat();
         batch.add_rule(&RAW, &accept);

@@ -443,7 +443,7 @@ fn forward(address: Expression) -> Vec<Expression> {
         Expression::TransportProtocol(PROTOCOL),
         address,
         Expression::DestinationPort(PORT),
-        Expression::Lookup { map: HOST_PORTS.name, key: PROTOCOL, value: FIRST },
+        Expression::Lookup { map: HOST_PORTS.name.into(), key: PROTOCOL, value: FIRST },
         Expression::TranslateDestination { address: Register(0), port: Register(1) },
     ]
 }

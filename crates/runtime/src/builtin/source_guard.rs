@@ -275,14 +275,17 @@ fn key(veth: &str, pod: PodAddresses) -> Vec<u8> {
 }
 
 fn from_pods() -> [Expression; 2] {
-    [Expression::InputInterface(INTERFACE), Expression::Contained { set: INTERFACES.name, key: INTERFACE }]
+    [
+        Expression::InputInterface(INTERFACE),
+        Expression::Contained { set: INTERFACES.name.into(), key: INTERFACE },
+    ]
 }
 
 /// The rules for what a pod may send.
 fn accept_own() -> [Vec<Expression>; 2] {
     let is_protocol =
         |number: [u8; 2]| [Expression::Protocol(INTERFACE), Expression::Equals(INTERFACE, number.to_vec())];
-    let known = || Expression::Contained { set: ADDRESSES.name, key: INTERFACE };
+    let known = || Expression::Contained { set: ADDRESSES.name.into(), key: INTERFACE };
     let mut ipv4 = is_protocol(ETHERTYPE_IPV4).to_vec();
     ipv4.extend([
         Expression::InputInterface(INTERFACE),
