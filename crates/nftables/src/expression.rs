@@ -77,12 +77,16 @@ pub enum Expression {
     Protocol(Register),
     /// Loads the hardware address that a frame comes from.
     EthernetSource(Register),
+    /// Loads the hardware address that a frame goes to.
+    EthernetDestination(Register),
     /// Loads the first five bytes of the hardware address that a frame goes to.
     EthernetDestinationPrefix(Register),
     /// Loads the hardware address that the sender of an ARP packet claims.
     ArpSenderHardware(Register),
     /// Loads the IPv4 address that the sender of an ARP packet claims.
     ArpSenderAddress(Register),
+    /// Loads the IPv4 address that an ARP packet asks for.
+    ArpTargetAddress(Register),
     /// Loads the protocol of the transport, such as 6 for TCP.
     TransportProtocol(Register),
     /// Loads the source address.
@@ -91,6 +95,8 @@ pub enum Expression {
     DestinationAddress(Register),
     /// Loads the destination port, which is in the same place for TCP, UDP and SCTP.
     DestinationPort(Register),
+    /// Loads the type of an ICMP packet, such as [`ICMP_REDIRECT`].
+    IcmpType(Register),
     /// Loads the kind of the destination address, such as [`LOCAL`], by the routes of the machine.
     DestinationKind(Register),
     /// Loads the source port, which is in the same place for TCP, UDP and SCTP.
@@ -219,6 +225,10 @@ pub enum Expression {
 pub const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 /// `ETH_P_ARP`.
 pub const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
+/// `IPPROTO_ICMP`.
+pub const ICMP: u8 = 1;
+/// `ICMP_REDIRECT`: a router tells a host of a shorter way.
+pub const ICMP_REDIRECT: u8 = 5;
 /// `RTN_LOCAL`: an address of this machine.
 pub const LOCAL: u32 = 2;
 /// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`: the connection has had packets in both directions.
@@ -309,14 +319,17 @@ impl Expression {
             Self::OutputInterface(register) => meta(register, NFT_META_OIFNAME),
             Self::Protocol(register) => meta(register, NFT_META_PROTOCOL),
             Self::EthernetSource(register) => payload(register, NFT_PAYLOAD_LL_HEADER, 6, 6),
+            Self::EthernetDestination(register) => payload(register, NFT_PAYLOAD_LL_HEADER, 0, 6),
             Self::EthernetDestinationPrefix(register) => payload(register, NFT_PAYLOAD_LL_HEADER, 0, 5),
             // ARP over Ethernet for IPv4: eight bytes, the two addresses of the sender, those of the target.
             Self::ArpSenderHardware(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 8, 6),
             Self::ArpSenderAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 14, 4),
+            Self::ArpTargetAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 24, 4),
             Self::TransportProtocol(register) => meta(register, NFT_META_L4PROTO),
             Self::SourceAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 12, 4),
             Self::DestinationAddress(register) => payload(register, NFT_PAYLOAD_NETWORK_HEADER, 16, 4),
             Self::DestinationPort(register) => payload(register, NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2),
+            Self::IcmpType(register) => payload(register, NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1),
             Self::DestinationKind(register) => {
                 let data = none().number(1, register.number()).number(2, NFT_FIB_RESULT_ADDRTYPE);
                 ("fib", data.number(3, NFTA_FIB_F_DADDR))

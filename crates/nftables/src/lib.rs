@@ -16,7 +16,8 @@ mod socket;
 pub use batch::Batch;
 pub use expression::{
     CONNECTION_ESTABLISHED, CONNECTION_NEW, CONNECTION_RELATED, DESTINATION_TRANSLATED, Direction,
-    ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, LOCAL, Register, Rejection, Verdict, interface,
+    ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, ICMP, ICMP_REDIRECT, LOCAL, Register, Rejection, Verdict,
+    interface,
 };
 pub use message::Family;
 pub use object::{

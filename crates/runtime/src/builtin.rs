@@ -14,9 +14,11 @@
 //! running containers and removes unfinished ones.
 
 mod attach;
+mod bridge;
 mod client;
 mod container;
 mod exec;
+mod forwarding;
 mod guard;
 mod life;
 mod namespaces;
@@ -160,13 +162,19 @@ impl Builtin {
         self.state.add_bridge_address(address)
     }
 
-    /// Makes the rules of the pod network anew whenever another program removes them, until the future is dropped.
+    /// Makes the rules of the pod network anew whenever another program removes them, and adjusts them to whether the
+    /// machine forwards packets, until the future is dropped.
     pub fn watch_network(&self) -> BoxFuture<'static, ()> {
         let state = self.state.clone();
-        Box::pin(plumb_nftables::on_change(move || {
-            state.nat.repair();
-            state.source_guard.repair();
-        }))
+        let forwarded = self.state.clone();
+        Box::pin(async move {
+            let repaired = plumb_nftables::on_change(move || {
+                state.nat.repair();
+                state.source_guard.repair();
+            });
+            let followed = forwarding::on_change(move || forwarded.follow_forwarding());
+            tokio::join!(repaired, followed);
+        })
     }
 
     /// The images.

@@ -33,7 +33,6 @@ pub(super) struct VethPair {
     pub(super) bridge: u32,
     pub(super) hardware: HardwareAddress,
     pub(super) address: Ipv4Addr,
-    pub(super) prefix: u8,
     pub(super) gateway: Ipv4Addr,
 }
 
@@ -80,7 +79,8 @@ pub(super) fn make(
             if let Some(veth) = veth.filter(|_| own_net) {
                 let namespace = File::open(folder.join(NET))?;
                 machine.add_veth(&veth.name, veth.bridge, veth.hardware, namespace.as_fd())?;
-                Wire::open()?.connect_pod(veth.address, veth.prefix, veth.gateway)?;
+                Wire::open()?.connect_pod(veth.address, veth.gateway)?;
+                machine.hairpin(&veth.name)?;
             }
             sysctl::write(&config.sysctls, config.namespaces)
         };
@@ -92,15 +92,23 @@ pub(super) fn make(
 
 /// The hardware address of the interface of a pod whose record does not have it.
 pub(super) fn hardware_address_in(folder: &Path) -> io::Result<HardwareAddress> {
+    in_network(folder, pod_hardware_address)
+}
+
+/// Does something in the network namespace of a pod, on a thread of its own.
+pub(super) fn in_network<T: Send>(
+    folder: &Path,
+    run: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     let namespace = File::open(folder.join(NET))?;
     thread::scope(|scope| {
-        let inside = || -> io::Result<HardwareAddress> {
+        let inside = || -> io::Result<T> {
             setns(namespace, CloneFlags::CLONE_NEWNET)?;
-            pod_hardware_address()
+            run()
         };
         let thread = thread::Builder::new().name("sandbox".into()).stack_size(256 << 10);
-        let read = thread.spawn_scoped(scope, inside)?.join();
-        read.unwrap_or_else(|_| Err(io::Error::other("entering a network namespace broke off")))
+        let done = thread.spawn_scoped(scope, inside)?.join();
+        done.unwrap_or_else(|_| Err(io::Error::other("entering a network namespace broke off")))
     })
 }
 

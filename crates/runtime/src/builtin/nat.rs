@@ -3,9 +3,12 @@
 //! ```text
 //!   table ip plumb-<hash>
 //!     map host-ports            protocol . address . port ──▶ pod address . port     0.0.0.0 is every address
+//!     set hairpin               address . address of each pod with host ports
 //!     chain prerouting, output  destination is this machine ▸ look it up ▸ dnat
-//!     chain postrouting         from pods to elsewhere ▸ masquerade
+//!     chain postrouting         from pods to elsewhere, from a pod to itself ▸ masquerade
 //!     chain raw                 from pods to the machine's loopback ▸ drop
+//!     chain redirects           ICMP redirects to pods ▸ drop
+//!     chain confine             without masquerade, while the machine forwards nothing: from pods to elsewhere ▸ drop
 //! ```
 //!
 //! The table belongs to one data directory, and no other table is touched. It is made and replaced as a whole; a pod with
@@ -13,7 +16,6 @@
 //! on while no agent runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 
@@ -21,11 +23,13 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrIn;
 use parking_lot::Mutex;
 
+use super::forwarding;
+use super::network::set_sysctl;
 use crate::error::{Error, Result};
 use crate::types::{PortMapping, Protocol};
 use plumb_nftables::{
-    Batch, Chain, ChainKind, DESTINATION_TRANSLATED, Element, Expression, Hook, LOCAL, Map, Register,
-    Verdict, address_and_port, has_table, types,
+    Batch, Chain, ChainKind, DESTINATION_TRANSLATED, Direction, Element, Expression, Hook, ICMP,
+    ICMP_REDIRECT, LOCAL, Map, Register, Set, Verdict, address_and_port, has_table, types,
 };
 
 const HOST_PORTS: Map = Map {
@@ -37,10 +41,17 @@ const HOST_PORTS: Map = Map {
     value_length: 8,
 };
 
+/// Source and destination of a connection to a host port that the pod itself has made.
+const HAIRPIN: Set =
+    Set { name: "hairpin", key_type: (types::IPV4_ADDR << 6) | types::IPV4_ADDR, key_length: 8 };
+
 /// Before connections are tracked, and so before any translation.
 const RAW: Chain = Chain { name: "raw", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: -300 };
 const PREROUTING: Chain =
     Chain { name: "prerouting", kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -100 };
+const REDIRECTS: Chain =
+    Chain { name: "redirects", kind: ChainKind::Filter, hook: Hook::Output, priority: 0 };
+const CONFINE: Chain = Chain { name: "confine", kind: ChainKind::Filter, hook: Hook::Forward, priority: 0 };
 const OUTPUT: Chain = Chain { name: "output", kind: ChainKind::Nat, hook: Hook::Output, priority: -100 };
 const POSTROUTING: Chain =
     Chain { name: "postrouting", kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
@@ -130,6 +141,8 @@ struct Rules {
     /// Addresses of the bridge at which the node itself listens: their ports are never host ports of pods.
     own: BTreeSet<Ipv4Addr>,
     ports: BTreeMap<HostPort, PodPort>,
+    /// Whether the machine forwarded packets when the table was made.
+    forwards: bool,
     /// Whether the kernel has the table, as far as is known.
     applied: bool,
     warned: bool,
@@ -144,13 +157,6 @@ impl Nat {
     pub(super) fn adopt(&self, mappings: &[PortMapping], pod: Ipv4Addr) {
         let mut rules = self.rules.lock();
         rules.ports.extend(mappings.iter().filter_map(|mapping| entry(mapping, pod).ok().flatten()));
-    }
-
-    /// Makes the rules of adopted pods, if there are any: an agent that was killed may have left others.
-    pub(super) fn resume(&self) {
-        if !self.rules.lock().ports.is_empty() {
-            self.ensure();
-        }
     }
 
     /// Makes the rules, or replaces them. Pods without a way out still reach each other and the API server, so that a
@@ -180,6 +186,17 @@ impl Nat {
         }
     }
 
+    /// Makes the rules anew if they depend on whether the machine forwards packets, and that has changed.
+    pub(super) fn follow_forwarding(&self) {
+        let mut rules = self.rules.lock();
+        if self.network.masquerade || !rules.applied || rules.forwards == forwarding::is_on() {
+            return;
+        }
+        if let Err(error) = self.replace(&mut rules) {
+            tracing::warn!(%error, "the rules of the pod network do not follow net.ipv4.ip_forward");
+        }
+    }
+
     /// Excepts an address of the bridge from host ports.
     pub(super) fn except(&self, address: Ipv4Addr) {
         let is_new = self.rules.lock().own.insert(address);
@@ -204,6 +221,7 @@ impl Nat {
         let taken = entries.keys().filter(|port| rules.ports.contains_key(port));
         let taken: Vec<_> = taken.map(|port| port.key()).collect();
         let is_first = rules.ports.is_empty();
+        let before = rules.pods();
         rules.ports.extend(&entries);
         let doing = |error: &io::Error| Error::io("forwarding host ports", error);
         if rules.applied && !is_first {
@@ -212,6 +230,7 @@ impl Nat {
                 batch.delete_elements(&HOST_PORTS, &taken);
             }
             batch.add_elements(&HOST_PORTS, &elements(&entries));
+            change_hairpin(&mut batch, &before, &rules.pods());
             if batch.commit().is_ok() {
                 return Ok(());
             }
@@ -229,6 +248,7 @@ impl Nat {
         if own.is_empty() {
             return;
         }
+        let before = rules.pods();
         for (port, _) in &own {
             rules.ports.remove(port);
         }
@@ -237,6 +257,7 @@ impl Nat {
         }
         let mut batch = Batch::new(&self.network.table);
         batch.delete_elements(&HOST_PORTS, &own.iter().map(|(port, _)| port.key()).collect::<Vec<_>>());
+        change_hairpin(&mut batch, &before, &rules.pods());
         let deleted = batch.commit();
         if let Err(error) = deleted.or_else(|_| self.replace(&mut rules)) {
             tracing::warn!(%error, "host ports of a pod that has ended are still forwarded");
@@ -259,38 +280,52 @@ impl Nat {
     }
 
     fn replace(&self, rules: &mut Rules) -> io::Result<()> {
-        let needed = self.network.masquerade || !rules.ports.is_empty();
+        rules.forwards = forwarding::is_on();
         let mut batch = Batch::new(&self.network.table);
         batch.remove_table();
-        if needed {
-            self.network.fill(&mut batch, &rules.own, &rules.ports);
-        }
+        self.network.fill(&mut batch, rules);
         rules.applied = false;
+        let is_needed = self.network.masquerade || !rules.ports.is_empty();
         match batch.commit() {
-            Err(_) if !needed => return Ok(()),
+            // Without the rule about redirects pods still reach each other, since they refuse redirects.
+            Err(_) if !is_needed => return Ok(()),
             done => done?,
         }
-        rules.applied = needed;
+        rules.applied = true;
         if self.network.masquerade {
-            enable("net/ipv4/ip_forward")?;
+            set_sysctl("net/ipv4/ip_forward", "1")?;
         }
         if !rules.ports.is_empty() {
             // The kernel otherwise sends no packet from 127.0.0.1 to a pod. The chain `raw` drops packets that pods
             // would send there.
-            enable(&format!("net/ipv4/conf/{}/route_localnet", self.network.bridge))?;
+            set_sysctl(&format!("net/ipv4/conf/{}/route_localnet", self.network.bridge), "1")?;
         }
         Ok(())
     }
 }
 
-/// Sets a sysctl to 1 in the network namespace of the calling thread, unless it is.
-fn enable(sysctl: &str) -> io::Result<()> {
-    let path = format!("/proc/sys/{sysctl}");
-    if fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1") {
-        return Ok(());
+impl Rules {
+    /// The pods with host ports.
+    fn pods(&self) -> BTreeSet<Ipv4Addr> {
+        self.ports.values().map(|to| to.address).collect()
     }
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("setting {path}: {error}"));
-    fs::write(&path, "1").map_err(named)
+}
+
+/// Changes the set of pods that reach themselves at host ports.
+fn change_hairpin(batch: &mut Batch, before: &BTreeSet<Ipv4Addr>, after: &BTreeSet<Ipv4Addr>) {
+    let keys = |pods: &mut dyn Iterator<Item = &Ipv4Addr>| pods.copied().map(hairpin_key).collect::<Vec<_>>();
+    let removed = keys(&mut before.difference(after));
+    if !removed.is_empty() {
+        batch.delete_keys(&HAIRPIN, &removed);
+    }
+    let added = keys(&mut after.difference(before));
+    if !added.is_empty() {
+        batch.add_keys(&HAIRPIN, &added);
+    }
+}
+
+fn hairpin_key(pod: Ipv4Addr) -> Vec<u8> {
+    [pod.octets(), pod.octets()].concat()
 }
 
 fn entry(mapping: &PortMapping, pod: Ipv4Addr) -> Result<Option<(HostPort, PodPort)>> {
@@ -341,15 +376,21 @@ fn local_addresses() -> BTreeSet<Ipv4Addr> {
 
 impl PodNetwork {
     /// All rules, for a table that does not exist.
-    fn fill(&self, batch: &mut Batch, own: &BTreeSet<Ipv4Addr>, ports: &BTreeMap<HostPort, PodPort>) {
+    fn fill(&self, batch: &mut Batch, rules: &Rules) {
         batch.add_table();
         batch.add_map(&HOST_PORTS);
-        for chain in [RAW, PREROUTING, OUTPUT, POSTROUTING] {
+        batch.add_set(&HAIRPIN);
+        for chain in [RAW, REDIRECTS, PREROUTING, OUTPUT, POSTROUTING] {
             batch.add_chain(&chain);
         }
         batch.add_rule(&RAW, &self.drop_to_loopback());
+        batch.add_rule(&REDIRECTS, &self.drop_redirects());
+        if !self.masquerade && !rules.forwards {
+            batch.add_chain(&CONFINE);
+            batch.add_rule(&CONFINE, &self.drop_to_others());
+        }
         for chain in [PREROUTING, OUTPUT] {
-            for address in own {
+            for address in &rules.own {
                 batch.add_rule(&chain, &accept_to(*address));
             }
             // A port of one address has precedence over one of all.
@@ -359,8 +400,9 @@ impl PodNetwork {
         for rule in self.translate_sources() {
             batch.add_rule(&POSTROUTING, &rule);
         }
-        if !ports.is_empty() {
-            batch.add_elements(&HOST_PORTS, &elements(ports));
+        if !rules.ports.is_empty() {
+            batch.add_elements(&HOST_PORTS, &elements(&rules.ports));
+            change_hairpin(batch, &BTreeSet::new(), &rules.pods());
         }
     }
 
@@ -372,6 +414,33 @@ impl PodNetwork {
         rule
     }
 
+    /// The bridge forwards for the sake of packets between pods. Answers to connections from elsewhere are let pass.
+    fn drop_to_others(&self) -> Vec<Expression> {
+        vec![
+            Expression::InputInterface(FIRST),
+            self.on_bridge(),
+            Expression::OutputInterface(FIRST),
+            Expression::is_other_interface(FIRST, &self.bridge),
+            Expression::ConnectionDirection(FIRST),
+            Expression::Equals(FIRST, vec![Direction::Original as u8]),
+            Expression::Verdict(Verdict::Drop),
+        ]
+    }
+
+    /// A packet from a pod to another leaves by the interface that it came in by, which the kernel takes for a detour. The
+    /// bridge's own `send_redirects` has no effect where that of `all` is on.
+    fn drop_redirects(&self) -> Vec<Expression> {
+        vec![
+            Expression::OutputInterface(FIRST),
+            self.on_bridge(),
+            Expression::TransportProtocol(FIRST),
+            Expression::Equals(FIRST, vec![ICMP]),
+            Expression::IcmpType(FIRST),
+            Expression::Equals(FIRST, vec![ICMP_REDIRECT]),
+            Expression::Verdict(Verdict::Drop),
+        ]
+    }
+
     /// Connections that must return through the machine are sent from its address.
     fn translate_sources(&self) -> Vec<Vec<Expression>> {
         let to_pods = || vec![Expression::OutputInterface(FIRST), self.on_bridge()];
@@ -380,16 +449,18 @@ impl PodNetwork {
         from_loopback.push(Expression::SourceAddress(FIRST));
         from_loopback.extend(in_loopback());
         from_loopback.push(Expression::Masquerade);
-        // From a pod to a host port of a pod: the answer would go straight to it, from an address that it did not call.
-        let mut from_pods = to_pods();
-        from_pods.extend(self.in_network());
-        from_pods.extend([
+        // From a pod to a host port of its own: it would answer itself, from an address that it did not call.
+        let mut from_itself = to_pods();
+        from_itself.extend([
+            Expression::SourceAddress(FIRST),
+            Expression::DestinationAddress(Register(1)),
+            Expression::Contained { set: HAIRPIN.name.into(), key: FIRST },
             Expression::ConnectionStatus(FIRST),
             Expression::Mask(FIRST, DESTINATION_TRANSLATED.to_ne_bytes()),
             Expression::Differs(FIRST, vec![0; 4]),
             Expression::Masquerade,
         ]);
-        let mut rules = vec![from_loopback, from_pods];
+        let mut rules = vec![from_loopback, from_itself];
         if self.masquerade {
             let mut out = self.in_network();
             out.extend([

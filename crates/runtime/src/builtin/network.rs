@@ -1,6 +1,13 @@
 //! A pod's network: a veth pair to a bridge that all pods of the node share, and an address.
+//!
+//! The pod has its address alone (`/32`), a route to the gateway and a default route by it. So a packet between two pods of
+//! the node is sent to the machine, which routes it: it passes the rules of the family `ip` as any other packet does, whether
+//! or not the kernel passes bridged frames to them (`br_netfilter`). [`super::source_guard`] keeps pods from sending frames to
+//! each other. `IFLA_BRPORT_ISOLATED` is not set: with `br_netfilter` the bridge itself forwards a packet whose destination
+//! was translated to another of its ports, and would drop it.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -136,7 +143,7 @@ impl Wire {
     }
 
     /// Has the bridge return a pod's own packets to it. Where the kernel passes bridged packets to netfilter
-    /// (`br_netfilter`), a connection of a pod to its own host port does not leave the bridge.
+    /// (`br_netfilter`), a connection that is translated to the pod that made it does not leave the bridge.
     pub(super) fn hairpin(&self, name: &str) -> io::Result<()> {
         let mut link = LinkMessage::default();
         link.attributes = vec![
@@ -149,20 +156,51 @@ impl Wire {
         self.ask(RouteNetlinkMessage::NewLink(link), 0)
     }
 
+    /// Gives a bridge the hardware address that it has. The kernel otherwise changes it when ports are added and removed,
+    /// and pods would send to the one before until their ARP caches expire.
+    pub(super) fn keep_hardware_address(&self, index: u32, address: HardwareAddress) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::Address(address.to_vec())];
+        self.ask(RouteNetlinkMessage::SetLink(link), 0)
+    }
+
     /// Sets a pod's end up: to be called on a wire and a thread in the pod's namespace.
-    pub(super) fn connect_pod(&self, address: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> io::Result<()> {
+    pub(super) fn connect_pod(&self, address: Ipv4Addr, gateway: Ipv4Addr) -> io::Result<()> {
         self.loopback_up()?;
         let index = if_nametoindex(INSIDE)?;
-        self.add_address(index, address, prefix)?;
+        self.add_address(index, address, 32)?;
         self.link_up(index)?;
-        let mut route = RouteMessage::default();
-        route.header.address_family = AddressFamily::Inet;
-        route.header.table = RouteHeader::RT_TABLE_MAIN;
-        route.header.protocol = RouteProtocol::Static;
+        self.add_route(link_route(index, gateway, 32))?;
+        let mut route = route(index);
         route.header.scope = RouteScope::Universe;
-        route.header.kind = RouteType::Unicast;
-        route.attributes =
-            vec![RouteAttribute::Gateway(RouteAddress::Inet(gateway)), RouteAttribute::Oif(index)];
+        route.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet(gateway)));
+        self.add_route(route)?;
+        refuse_redirects();
+        Ok(())
+    }
+
+    /// Has a pod that was connected by an older version send everything to the gateway: to be called on a wire and a thread
+    /// in the pod's namespace. It has its address in the network of all pods, and a route to that by its interface. The
+    /// address stays, and so do connections.
+    pub(super) fn route_pod(&self, network: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> io::Result<()> {
+        let index = if_nametoindex(INSIDE)?;
+        // First, or the pod would have no route to the gateway.
+        unless_there(self.add_route(link_route(index, gateway, 32)))?;
+        let mut old = link_route(index, network, prefix);
+        // Any scope, and that of any protocol: the kernel itself has made it with the address.
+        old.header.scope = RouteScope::NoWhere;
+        old.header.protocol = RouteProtocol::Unspec;
+        old.header.kind = RouteType::Unspec;
+        match self.ask(RouteNetlinkMessage::DelRoute(old), 0) {
+            Err(error) if error.raw_os_error() != Some(Errno::ESRCH as i32) => return Err(error),
+            _ => {}
+        }
+        refuse_redirects();
+        Ok(())
+    }
+
+    fn add_route(&self, route: RouteMessage) -> io::Result<()> {
         self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_CREATE | NLM_F_EXCL)
     }
 
@@ -172,11 +210,58 @@ impl Wire {
     }
 }
 
+/// A route of the main table by the interface of this index.
+fn route(index: u32) -> RouteMessage {
+    let mut route = RouteMessage::default();
+    route.header.address_family = AddressFamily::Inet;
+    route.header.table = RouteHeader::RT_TABLE_MAIN;
+    route.header.protocol = RouteProtocol::Static;
+    route.header.kind = RouteType::Unicast;
+    route.attributes = vec![RouteAttribute::Oif(index)];
+    route
+}
+
+/// A route to what is on the link of an interface.
+fn link_route(index: u32, network: Ipv4Addr, prefix: u8) -> RouteMessage {
+    let mut route = route(index);
+    route.header.scope = RouteScope::Link;
+    route.header.destination_prefix_length = prefix;
+    route.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(network)));
+    route
+}
+
+/// Has the network namespace of the calling thread ignore ICMP redirects. Routes to other pods of the node would lead past
+/// the machine, where their packets are dropped. The machine sends no redirects, so that a namespace whose sysctls cannot be
+/// written is good enough.
+fn refuse_redirects() {
+    for interface in ["all", INSIDE] {
+        let refused = set_sysctl(&format!("net/ipv4/conf/{interface}/accept_redirects"), "0");
+        if let Err(error) = refused {
+            tracing::debug!(%error, "a pod accepts ICMP redirects");
+        }
+    }
+}
+
+/// Sets a sysctl in the network namespace of the calling thread, unless it has the value.
+pub(super) fn set_sysctl(sysctl: &str, value: &str) -> io::Result<()> {
+    let path = format!("/proc/sys/{sysctl}");
+    if fs::read_to_string(&path).is_ok_and(|found| found.trim() == value) {
+        return Ok(());
+    }
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("setting {path}: {error}"));
+    fs::write(&path, value).map_err(named)
+}
+
 /// The hardware address of a pod's interface, in the network namespace of the calling thread.
 pub(super) fn pod_hardware_address() -> io::Result<HardwareAddress> {
-    let mut own = getifaddrs()?.filter(|interface| interface.interface_name == INSIDE);
+    hardware_address_of(INSIDE)
+}
+
+/// The hardware address of an interface, in the network namespace of the calling thread.
+pub(super) fn hardware_address_of(name: &str) -> io::Result<HardwareAddress> {
+    let mut own = getifaddrs()?.filter(|interface| interface.interface_name == name);
     let found = own.find_map(|interface| interface.address?.as_link_addr()?.addr());
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the pod has no interface eth0"))
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {name}")))
 }
 
 fn unless_there(done: io::Result<()>) -> io::Result<()> {
@@ -204,6 +289,10 @@ impl Addresses {
 
     pub(super) fn prefix(&self) -> u8 {
         self.prefix
+    }
+
+    pub(super) fn network(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.network)
     }
 
     /// The first address: the bridge's.

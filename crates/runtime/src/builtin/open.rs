@@ -157,8 +157,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         warned_about_oom_score: Once::new(),
     };
     let running = state.adopt_all()?;
-    state.nat.resume();
-    state.source_guard.resume();
+    state.resume_network();
     Ok((Arc::new(state), running))
 }
 
@@ -200,19 +199,6 @@ impl WatchedContainer {
 }
 
 impl State {
-    fn remove_network(&self) -> Result<()> {
-        let (bridge, table) = (self.naming.bridge(), self.naming.table());
-        let mut made = self.bridge.lock();
-        let doing = |error: io::Error| Error::io(format!("removing the table {table}"), &error);
-        self.nat.clear().map_err(doing)?;
-        self.source_guard.clear().map_err(doing)?;
-        Wire::open()
-            .and_then(|wire| wire.remove(&bridge))
-            .map_err(|error| Error::io(format!("removing the bridge {bridge}"), &error))?;
-        *made = None;
-        Ok(())
-    }
-
     fn adopt_all(&self) -> Result<Vec<Arc<ContainerEntry>>> {
         let mut pods = Pods::default();
         let mut unfinished = Vec::new();
@@ -235,6 +221,7 @@ impl State {
                 self.addresses.lock().keep(address);
                 self.nat.adopt(&record.config.port_mappings, address);
                 self.adopt_source(&folder, &record, address);
+                self.adopt_route(&folder, &mut record);
             }
             let (id, complete) = (record.id.clone(), record.complete);
             let (context, whose, notifications) =
@@ -292,6 +279,26 @@ impl State {
             Err(error) => {
                 tracing::warn!(sandbox = %record.id, %error, "a pod is not bound to its own addresses");
             }
+        }
+    }
+
+    /// Has a pod that an older version has created send everything to the machine. Without it the pod would send to other
+    /// pods of the node directly, which [`super::source_guard`] does not allow.
+    fn adopt_route(&self, folder: &Path, record: &mut SandboxRecord) {
+        if record.routed || !record.complete {
+            return;
+        }
+        let (network, prefix, gateway) = {
+            let addresses = self.addresses.lock();
+            (addresses.network(), addresses.prefix(), addresses.gateway())
+        };
+        let veth = self.naming.veth(record.id.as_str());
+        let routed = namespaces::in_network(folder, || Wire::open()?.route_pod(network, prefix, gateway))
+            .and_then(|()| Wire::open()?.hairpin(&veth));
+        record.routed = true;
+        if let Err(error) = routed.and_then(|()| store(&folder.join(sandbox::RECORD), record, false)) {
+            tracing::warn!(sandbox = %record.id, %error, "a pod does not reach other pods of this node until it is replaced");
+            record.routed = false;
         }
     }
 

@@ -53,6 +53,7 @@ impl State {
             created_at: now,
             address: None,
             hardware: None,
+            routed: true,
             state: SandboxState::NotReady,
             complete: false,
             pause: None,
@@ -147,49 +148,7 @@ impl State {
         if record.config.port_mappings.is_empty() {
             return Ok(());
         }
-        let veth = self.naming.veth(record.id.as_str());
-        let hairpin = Wire::open().and_then(|wire| wire.hairpin(&veth));
-        hairpin.map_err(|error| Error::io(format!("setting up the interface {veth}"), &error))?;
         self.nat.add(&record.config.port_mappings, address)
-    }
-
-    /// Gives the bridge a further address; see [`super::Builtin::add_bridge_address`].
-    pub(super) fn add_bridge_address(&self, address: std::net::Ipv4Addr) -> Result<super::Bridge> {
-        let (number, gateway, _) = self.bridge()?;
-        let name = self.naming.bridge();
-        let added = Wire::open().and_then(|wire| wire.ensure_address(number, address));
-        added.map_err(|error| {
-            Error::io(format!("adding the address {address} to the bridge {name}"), &error)
-        })?;
-        self.nat.except(address);
-        Ok(super::Bridge { name, gateway })
-    }
-
-    /// The index, address and prefix of the bridge, which is created unless it exists.
-    fn bridge(&self) -> Result<(u32, std::net::Ipv4Addr, u8)> {
-        let (gateway, prefix) = {
-            let addresses = self.addresses.lock();
-            (addresses.gateway(), addresses.prefix())
-        };
-        let name = self.naming.bridge();
-        let mut bridge = self.bridge.lock();
-        let number = if let Some(number) = *bridge {
-            number
-        } else {
-            let made = Wire::open().and_then(|wire| wire.make_bridge(&name, gateway, prefix));
-            let number = made.map_err(|error| Error::io(format!("making the bridge {name}"), &error))?;
-            self.nat.ensure();
-            number
-        };
-        *bridge = Some(number);
-        Ok((number, gateway, prefix))
-    }
-
-    fn veth(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<VethPair> {
-        let (number, gateway, prefix) = self.bridge()?;
-        let name = self.naming.veth(id.as_str());
-        let hardware = hardware_address(address);
-        Ok(VethPair { name, bridge: number, hardware, address, prefix, gateway })
     }
 
     /// Starts the process that holds a process namespace for all containers.

@@ -1,10 +1,12 @@
-//! Keeps pods from sending with the addresses of others: of another pod, or of the gateway.
+//! Keeps pods from sending with the addresses of others, of another pod or of the gateway, and from sending to each other past
+//! the machine.
 //!
 //! ```text
 //!   table bridge plumb-<hash>
 //!     set addresses      interface . hardware address . IPv4 address of each pod
 //!     set interfaces     interface of each pod
-//!     chain prerouting   IPv4 from its own addresses, ARP about its own addresses ▸ accept; else from a pod ▸ drop
+//!     chain prerouting   IPv4 from its own addresses to the bridge's hardware address,
+//!                        ARP about its own addresses to that address or for the gateway ▸ accept; else from a pod ▸ drop
 //!   table netdev plumb-<hash>
 //!     chain <interface>  frames to link-local addresses (STP, LLDP) from the interface of a pod ▸ drop
 //! ```
@@ -14,6 +16,10 @@
 //! of a frame is, so that a forged hardware address does not redirect frames either. It does not call it for frames to
 //! link-local addresses, which [`ingress`] drops before the bridge has them. Pods have no IPv6 address, and their IPv6 packets
 //! are dropped.
+//!
+//! A frame from one pod to another would pass none of the rules of the family `ip`, unless there is `br_netfilter`. So a pod
+//! sends IPv4 packets to the hardware address of the bridge alone, and asks for no other address by ARP than the gateway's;
+//! multicast and broadcast are dropped.
 //!
 //! The rules of a pod are there before anything runs in it, and are removed after its interface. A pod is not created without
 //! them, unless the kernel lacks what they need.
@@ -56,6 +62,9 @@ const FREE: Register = Register(8);
 /// A hardware address.
 pub(super) type HardwareAddress = [u8; 6];
 
+/// Every interface of the link.
+const BROADCAST: HardwareAddress = [0xff; 6];
+
 /// The hardware address of the pod that has this address. It is derived from it, like that of the CNI project's plugins, so
 /// that the rules can be made before the interface. The first bit but one marks addresses that no manufacturer assigns.
 pub(super) fn hardware_address(address: Ipv4Addr) -> HardwareAddress {
@@ -78,8 +87,17 @@ pub(super) struct SourceGuard {
     ingress: Ingress,
 }
 
+/// The addresses of the machine on the bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gateway {
+    pub(super) hardware: HardwareAddress,
+    pub(super) address: Ipv4Addr,
+}
+
 #[derive(Debug, Default)]
 struct Rules {
+    /// Without a bridge there is nothing to guard.
+    gateway: Option<Gateway>,
     /// By the host's interface of the pod.
     pods: BTreeMap<String, PodAddresses>,
     /// Whether the kernel has the table, as far as is known.
@@ -99,6 +117,18 @@ impl SourceGuard {
     pub(super) fn adopt(&self, veth: String, pod: PodAddresses) {
         self.ingress.adopt(veth.clone());
         self.rules.lock().pods.insert(veth, pod);
+    }
+
+    /// Sets the addresses of the bridge, before it has ports.
+    pub(super) fn set_gateway(&self, gateway: Gateway) {
+        let mut rules = self.rules.lock();
+        let before = rules.gateway.replace(gateway);
+        if rules.applied
+            && before != Some(gateway)
+            && let Err(error) = self.replace(&mut rules)
+        {
+            rules.note_failure(&error);
+        }
     }
 
     /// Makes the rules of adopted pods, if there are any: an agent that was killed may have left others.
@@ -208,13 +238,14 @@ impl SourceGuard {
     }
 
     fn replace(&self, rules: &mut Rules) -> io::Result<()> {
+        let Some(gateway) = rules.gateway else { return Ok(()) };
         let mut batch = self.batch();
         batch.remove_table();
         batch.add_table();
         batch.add_set(&ADDRESSES);
         batch.add_set(&INTERFACES);
         batch.add_chain(&PREROUTING);
-        for rule in accept_own() {
+        for rule in accept_own(gateway) {
             batch.add_rule(&PREROUTING, &rule);
         }
         batch.add_rule(&PREROUTING, &[from_pods().as_slice(), &[DROP]].concat());
@@ -282,11 +313,15 @@ fn from_pods() -> [Expression; 2] {
 }
 
 /// The rules for what a pod may send.
-fn accept_own() -> [Vec<Expression>; 2] {
+fn accept_own(gateway: Gateway) -> [Vec<Expression>; 3] {
     let is_protocol =
         |number: [u8; 2]| [Expression::Protocol(INTERFACE), Expression::Equals(INTERFACE, number.to_vec())];
+    let goes_to = |hardware: HardwareAddress| {
+        [Expression::EthernetDestination(FREE), Expression::Equals(FREE, hardware.to_vec())]
+    };
     let known = || Expression::Contained { set: ADDRESSES.name.into(), key: INTERFACE };
     let mut ipv4 = is_protocol(ETHERTYPE_IPV4).to_vec();
+    ipv4.extend(goes_to(gateway.hardware));
     ipv4.extend([
         Expression::InputInterface(INTERFACE),
         Expression::EthernetSource(HARDWARE),
@@ -295,8 +330,7 @@ fn accept_own() -> [Vec<Expression>; 2] {
         ACCEPT,
     ]);
     // The sender that the packet claims, and the one that the frame has.
-    let mut arp = is_protocol(ETHERTYPE_ARP).to_vec();
-    arp.extend([
+    let about_itself = [
         Expression::InputInterface(INTERFACE),
         Expression::EthernetSource(HARDWARE),
         Expression::ArpSenderAddress(ADDRESS),
@@ -304,8 +338,19 @@ fn accept_own() -> [Vec<Expression>; 2] {
         Expression::ArpSenderHardware(HARDWARE),
         known(),
         ACCEPT,
+    ];
+    // An answer, which may be to any address of the machine, or a question that checks a cached answer.
+    let mut arp_to_gateway = is_protocol(ETHERTYPE_ARP).to_vec();
+    arp_to_gateway.extend(goes_to(gateway.hardware));
+    arp_to_gateway.extend(about_itself.clone());
+    let mut arp_for_gateway = is_protocol(ETHERTYPE_ARP).to_vec();
+    arp_for_gateway.extend(goes_to(BROADCAST));
+    arp_for_gateway.extend([
+        Expression::ArpTargetAddress(FREE),
+        Expression::Equals(FREE, gateway.address.octets().to_vec()),
     ]);
-    [ipv4, arp]
+    arp_for_gateway.extend(about_itself);
+    [ipv4, arp_to_gateway, arp_for_gateway]
 }
 
 #[cfg(test)]

@@ -85,6 +85,9 @@ pub(super) struct SandboxRecord {
     /// The hardware address of its interface. A record of an older version has none.
     #[serde(default)]
     pub(super) hardware: Option<HardwareAddress>,
+    /// Whether it sends what is for other pods of the node to the machine. Those of an older version sent it to the pod.
+    #[serde(default)]
+    pub(super) routed: bool,
     pub(super) state: SandboxState,
     /// Everything of the sandbox was created.
     pub(super) complete: bool,

@@ -4,6 +4,7 @@
 //! What is outside is a pod of another cluster on that machine, which is on another network.
 
 mod link_local;
+mod routed;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -170,20 +171,51 @@ fn a_pod_reaches_another_network_with_the_address_of_the_machine() {
 }
 
 #[test]
-fn without_masquerade_no_packet_is_forwarded_and_the_machine_is_left_as_it_is() {
-    let test = "without_masquerade_no_packet_is_forwarded_and_the_machine_is_left_as_it_is";
+fn without_masquerade_pods_reach_other_networks_only_where_the_machine_is_a_router() {
+    let test = "without_masquerade_pods_reach_other_networks_only_where_the_machine_is_a_router";
     on_own_machine(async move || {
         let forwarding = "/proc/sys/net/ipv4/ip_forward";
         // A new namespace may have what the machine has.
         fs::write(forwarding, "0").unwrap();
         let Some(here) = Node::new(test).await else { return };
         let Some(there) = Node::new(test).await else { return };
+        if !has_rules(test, &here).await {
+            return;
+        }
         let (pod, outside) =
             (Pod::run(&here, "a", &[]).await.unwrap(), Pod::run(&there, "b", &[]).await.unwrap());
-        let _listener = outside.listen(80);
+        let other = Pod::run(&here, "c", &[]).await.unwrap();
+        let listener = other.listen(80);
+        assert_eq!(caller(&listener, pod.connect((other.address, 80).into())), pod.address);
+        let outer = outside.listen(80);
         let to = SocketAddr::from((outside.address, 80));
-        pod.within(|| TcpStream::connect_timeout(&to, Duration::from_secs(1))).unwrap_err();
+        let connect = || pod.within(|| TcpStream::connect_timeout(&to, Duration::from_millis(300)));
+        connect().unwrap_err();
         assert_eq!(fs::read_to_string(forwarding).unwrap().trim(), "0");
+        // An administrator makes it a router; what is outside routes the pod network to it. And back.
+        let watching = tokio::spawn(here.runtime.watch_network());
+        tokio::task::yield_now().await;
+        let becomes = async |to: SocketAddr, is_reached: bool| {
+            let connect = || pod.within(|| TcpStream::connect_timeout(&to, Duration::from_millis(300)));
+            let changed = async {
+                loop {
+                    let connected = connect();
+                    if connected.is_ok() == is_reached {
+                        return connected;
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(TIMEOUT, changed).await.unwrap()
+        };
+        fs::write(forwarding, "1").unwrap();
+        assert_eq!(caller(&outer, becomes(to, true).await), pod.address);
+        // This sets the bridge's to 0, too.
+        fs::write(forwarding, "0").unwrap();
+        let other = SocketAddr::from((other.address, 80));
+        assert_eq!(caller(&listener, becomes(other, true).await), pod.address);
+        becomes(to, false).await.unwrap_err();
+        watching.abort();
         here.end().await;
         there.end().await;
     });
@@ -207,7 +239,7 @@ fn a_host_port_reaches_the_pod_from_everywhere() {
         let table = [
             ("loopback", TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), TIMEOUT), web.gateway()),
             ("the machine", TcpStream::connect_timeout(&gateway, TIMEOUT), web.gateway()),
-            ("another pod", other.connect(gateway), web.gateway()),
+            ("another pod", other.connect(gateway), other.address),
             ("itself", web.connect(gateway), web.gateway()),
             ("outside", outside.connect(machine(outside.gateway())), web.gateway()),
         ];

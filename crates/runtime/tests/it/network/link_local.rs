@@ -20,17 +20,17 @@ use crate::node::{Node, TIMEOUT};
 /// Link Layer Discovery Protocol.
 const LLDP: [u8; 6] = [0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e];
 const ETHERTYPE_LLDP: [u8; 2] = [0x88, 0xcc];
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-const DISCOVERY: u16 = 5000;
+pub(super) const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+pub(super) const DISCOVERY: u16 = 5000;
 
 /// What a process with `NET_RAW` in the pod sends and receives.
-struct RawSocket {
+pub(super) struct RawSocket {
     socket: OwnedFd,
     interface: LinkAddr,
 }
 
 impl RawSocket {
-    fn open(pod: &Pod) -> Self {
+    pub(super) fn open(pod: &Pod) -> Self {
         pod.within(|| {
             let kind = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
             let socket = socket(AddressFamily::Packet, SockType::Raw, kind, SockProtocol::EthAll).unwrap();
@@ -41,7 +41,7 @@ impl RawSocket {
         })
     }
 
-    fn send(&self, destination: [u8; 6], source: [u8; 6], ethertype: [u8; 2], payload: &[u8]) {
+    pub(super) fn send(&self, destination: [u8; 6], source: [u8; 6], ethertype: [u8; 2], payload: &[u8]) {
         let mut frame = [&destination[..], &source, &ethertype, payload].concat();
         frame.resize(frame.len().max(60), 0);
         sendto(self.socket.as_raw_fd(), &frame, &self.interface, MsgFlags::empty()).unwrap();
@@ -68,7 +68,7 @@ impl RawSocket {
 }
 
 /// An IPv4 packet with a UDP datagram without a checksum.
-fn datagram(from: Ipv4Addr, to: Ipv4Addr, text: &[u8]) -> Vec<u8> {
+pub(super) fn datagram(from: Ipv4Addr, to: Ipv4Addr, text: &[u8]) -> Vec<u8> {
     let length = |bytes: usize| u16::try_from(bytes).unwrap().to_be_bytes();
     let mut header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0].to_vec();
     header[2..4].copy_from_slice(&length(28 + text.len()));
