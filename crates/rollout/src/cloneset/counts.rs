@@ -1,7 +1,8 @@
 //! How many pods are to be created, deleted and updated.
 //!
-//! The numbers are OpenKruise's (`calculateDiffsWithExpectation`), with two differences: an update that makes no pod
-//! unavailable uses no surge, and a lack of pods does not stop the update of those that are unavailable anyway.
+//! The numbers are OpenKruise's (`calculateDiffsWithExpectation`), with three differences: an update that makes no pod
+//! unavailable uses no surge, a lack of pods does not stop the update of those that are unavailable anyway, and an unavailable
+//! pod that is to be deleted counts as unavailable when another one is deleted.
 
 use super::view::PodView;
 use crate::api::cloneset::Settings;
@@ -14,7 +15,9 @@ struct RevisionCounts {
     preparing_delete: i32,
     /// To be deleted, and not held.
     to_delete: i32,
-    /// Unavailable, and neither of those.
+    /// To be deleted, not held, and unavailable.
+    to_delete_unavailable: i32,
+    /// Unavailable, and none of those.
     unavailable: i32,
 }
 
@@ -27,6 +30,7 @@ impl RevisionCounts {
                 counts.preparing_delete += 1;
             } else if pod.is_specified_delete {
                 counts.to_delete += 1;
+                counts.to_delete_unavailable += i32::from(!pod.is_available);
             } else if !pod.is_available {
                 counts.unavailable += 1;
             }
@@ -52,8 +56,8 @@ pub struct Counts {
     pub delete: i32,
     /// How many of them are of an old revision, at most.
     pub delete_old: i32,
-    /// How many pods that are ready may be deleted.
-    pub delete_ready_limit: i32,
+    /// How many available pods may be deleted.
+    pub delete_available_limit: i32,
     /// How many pods there may be beyond the replicas now.
     pub surge: i32,
     /// How many pods are to be updated.
@@ -102,7 +106,8 @@ impl Counts {
             counts.delete_old = (counted_old - old.to_delete - expected_old).max(0);
         }
         if new.to_delete + old.to_delete > 0 || counts.delete > 0 {
-            counts.delete_ready_limit = (max_unavailable + (total - replicas) - unavailable).max(0);
+            let unavailable = unavailable + new.to_delete_unavailable + old.to_delete_unavailable;
+            counts.delete_available_limit = (max_unavailable + (total - replicas) - unavailable).max(0);
         }
         counts.update = to_update.min(missing_new);
         if counts.update > 0 {
@@ -162,7 +167,7 @@ mod tests {
         assert_eq!(of("OOOOO", &plain), all);
         assert_eq!(of("", &plain), Counts { create: 5, create_limit: 5, ..all });
         assert_eq!(of("OOO", &plain), Counts { create: 2, create_limit: 2, ..all });
-        assert_eq!(of("OOOOOOO", &plain), Counts { delete: 2, delete_ready_limit: 3, ..all });
+        assert_eq!(of("OOOOOOO", &plain), Counts { delete: 2, delete_available_limit: 3, ..all });
         assert_eq!(of("ooooo", &plain), Counts { update: 5, update_max_unavailable: 1, ..all });
         assert_eq!(of("oooOO", &plain), Counts { update: 3, update_max_unavailable: 1, ..all });
         // Missing pods take part of what may be unavailable.
@@ -171,9 +176,12 @@ mod tests {
             Counts { create: 2, create_limit: 2, update: 3, update_max_unavailable: -1, ..all }
         );
         // A pod that is to be deleted counts until it is gone.
-        assert_eq!(of("OOOOD", &plain), Counts { delete_ready_limit: 1, ..all });
-        assert_eq!(of("OOOUD", &plain), Counts { delete_ready_limit: 0, ..all });
+        assert_eq!(of("OOOOD", &plain), Counts { delete_available_limit: 1, ..all });
+        assert_eq!(of("OOOUD", &plain), Counts { delete_available_limit: 0, ..all });
         assert_eq!(of("OOOOP", &plain), all);
+        // An unavailable pod that is to be deleted is one of those that may be unavailable.
+        assert_eq!(of("OOODX", &plain), Counts { delete_available_limit: 0, ..all });
+        assert_eq!(of("OOOODX", &plain), Counts { delete_available_limit: 1, ..all });
     }
 
     #[test]
@@ -186,8 +194,8 @@ mod tests {
         // New pods replace those that are missing.
         assert_eq!(of("oOOO"), Counts { create: 1, create_current: 1, create_limit: 1, ..all });
         assert_eq!(of("ooOO"), Counts { create: 1, create_limit: 1, ..all });
-        assert_eq!(of("oooOOO"), Counts { delete: 1, delete_old: 1, delete_ready_limit: 2, ..all });
-        assert_eq!(of("ooOOOO"), Counts { delete: 1, delete_old: 0, delete_ready_limit: 2, ..all });
+        assert_eq!(of("oooOOO"), Counts { delete: 1, delete_old: 1, delete_available_limit: 2, ..all });
+        assert_eq!(of("ooOOOO"), Counts { delete: 1, delete_old: 0, delete_available_limit: 2, ..all });
         // A larger partition does not bring pods back to the current revision.
         assert_eq!(of("OOOOO"), all);
     }
@@ -203,10 +211,10 @@ mod tests {
         );
         assert_eq!(of("ooooo", false), Counts { update: 5, update_max_unavailable: 0, ..all });
         assert_eq!(of("oooooOO", true), Counts { surge: 2, update: 3, update_max_unavailable: 2, ..all });
-        assert_eq!(of("oOOOOO", true), Counts { delete: 1, delete_old: 1, delete_ready_limit: 1, ..all });
+        assert_eq!(of("oOOOOO", true), Counts { delete: 1, delete_old: 1, delete_available_limit: 1, ..all });
         // A pod that is to be deleted is replaced first.
         assert_eq!(of("OOOOD", true), Counts { create: 1, create_limit: 1, surge: 1, ..all });
-        assert_eq!(of("OOOOOD", true), Counts { delete_ready_limit: 1, surge: 1, ..all });
+        assert_eq!(of("OOOOOD", true), Counts { delete_available_limit: 1, surge: 1, ..all });
     }
 
     #[test]
@@ -242,7 +250,7 @@ mod tests {
             prop_assert!(counts.create == 0 || counts.delete == 0);
             prop_assert!((0..=counts.create).contains(&counts.create_limit));
             prop_assert!(counts.surge <= settings.max_surge);
-            prop_assert!(counts.delete_ready_limit >= 0 && counts.delete >= 0 && counts.update >= 0);
+            prop_assert!(counts.delete_available_limit >= 0 && counts.delete >= 0 && counts.update >= 0);
             let total = i32::try_from(pods.len()).unwrap();
             prop_assert!(exclude || total + counts.create <= (replicas + max_surge).max(total));
             let old = pods.iter().filter(|pod| !pod.is_updated).count();

@@ -34,13 +34,13 @@ impl Scale<'_> {
         }
         let preparing = self.scope.views.iter().filter(|view| view.state == Stage::PreparingDelete);
         let mut deleted: Vec<&PodView> = preparing.filter(|view| !self.is_held(view)).collect();
-        let mut ready_limit = self.counts.delete_ready_limit;
+        let mut limit = self.counts.delete_available_limit;
         let mut may_delete = |view: &PodView| {
-            if !view.is_ready {
+            if !view.is_available {
                 return true;
             }
-            ready_limit -= 1;
-            ready_limit >= 0
+            limit -= 1;
+            limit >= 0
         };
         let specified: Vec<&PodView> = self
             .scope

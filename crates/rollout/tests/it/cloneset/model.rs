@@ -354,12 +354,6 @@ impl Model {
         self.pods.values().filter(|pod| Self::is_available(pod)).count()
     }
 
-    /// How many pods are to be deleted and unavailable.
-    pub(super) fn unavailable_to_delete(&self) -> usize {
-        let is_marked = |pod: &&Pod| pod.labels().contains_key(keys::SPECIFIED_DELETE);
-        self.pods.values().filter(is_marked).filter(|pod| !Self::is_available(pod)).count()
-    }
-
     /// The node of a pod acts on its latest spec.
     pub(super) fn node_acts(&mut self, name: &str) {
         let Some(pod) = self.pods.get(name).cloned() else { return };

@@ -99,12 +99,10 @@ proptest! {
             match op {
                 Op::Reconcile => {
                     let before = model.available();
-                    // As with OpenKruise, pods that are unavailable and to be deleted anyway do not count when others are deleted.
-                    let allowed = max_unavailable + model.unavailable_to_delete();
                     let decision = model.reconcile();
                     let after = model.available();
                     prop_assert!(
-                        after >= before || model.replicas().saturating_sub(after) <= allowed,
+                        after >= before || model.replicas().saturating_sub(after) <= max_unavailable,
                         "{before} were available, {after} of {} are: {:#?}",
                         model.replicas(),
                         decision.actions.iter().filter(|action| disturbs(action)).collect::<Vec<_>>()
