@@ -4,7 +4,7 @@
 //! ```text
 //!   templates of two revisions ──▶ can_update: is it a resize, and if not, why not
 //!   template + pod ──▶ compare ──▶ Change {None, Vertical, Other}
-//!   pod + its record ──▶ judge ──▶ PodState, and the next write
+//!   pod + its record ──▶ evaluate ──▶ PodState, and the next write
 //!                                         ▼
 //!   Pods (index) + Settings + RolloutRecord ──▶ decide ──▶ actions, at the pace of the policy
 //!                                                            ▼
@@ -19,7 +19,7 @@
 //! | `verticalupdate.Interface` | this module |
 //! | `CanVerticalUpdate` | [`can_update`], [`TemplateChange::is_vertical`] |
 //! | `Update` | [`plan`], [`update`](update()) |
-//! | `Refresh` of the in-place module | [`judge`] |
+//! | `Refresh` of the in-place module | [`evaluate`] |
 //! | `UpdateOptions` | [`Hooks`]: `CalculateSpec` is [`Hooks::change`], `PatchSpecToPod` and `AdditionalFuncs` [`Hooks::on_begin`], `CheckPodUpdateCompleted` [`Hooks::pod_done`], `CheckContainersUpdateCompleted` [`Hooks::containers_done`], `GetRevision` [`Hooks::revision`] |
 //! | `UpdateSpec` | [`Desired`], [`Vertical`] |
 //! | `UpdateResult` | [`UpdateResult`]: `vertical`, `error`, `delay`, `resource_version()` |
@@ -46,7 +46,7 @@ pub use decide::{Action, Decision, State, decide};
 pub use desired::{Desired, Field};
 pub use failure::{Failure, Refusal, StuckReason};
 pub use hooks::{Hooks, NotDone, REVISION_LABEL, ResizeOnly, change_back};
-pub use pod_state::{Judgement, NextWrite, PodPolicy, PodState, is_ready, judge};
+pub use pod_state::{Evaluation, NextWrite, PodPolicy, PodState, evaluate, is_ready};
 pub use pods::{Counts, PodView, Pods};
 pub(crate) use pods::{is_unschedulable, readiness_changed_at};
 pub use reason::Reason;

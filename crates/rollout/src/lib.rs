@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Deployment ─┐
-//!   StatefulSet ├─▶ hooks of the workload ─▶ engine: compare, pace, resize, judge ─▶ pods/resize
+//!   StatefulSet ├─▶ hooks of the workload ─▶ engine: compare, pace, resize, evaluate ─▶ pods/resize
 //!   DaemonSet   │                                   ▲
 //!   CloneSet   ─┘                                   └── RolloutPolicy: pace, canary, soak, failure
 //! ```

@@ -12,7 +12,7 @@ use super::lifecycle::{self, State as Stage};
 use super::scope::{Scope, is_applied, is_under_way};
 use super::view::{PodView, is_postponed};
 use crate::api::cloneset::LifecycleHook;
-use crate::engine::{Change, Hooks as _, Judgement, PodState, RECORD_ANNOTATION, judge, plan};
+use crate::engine::{Change, Evaluation, Hooks as _, PodState, RECORD_ANNOTATION, evaluate, plan};
 
 /// The actions for a pod, and its reported state.
 #[derive(Default)]
@@ -75,7 +75,8 @@ impl Scope<'_> {
     fn go_on(&self, view: &PodView) -> Refreshed {
         let pod = &view.pod;
         let hooks = self.hooks_under_way(view);
-        let Judgement { state, next, due, .. } = judge(pod, &hooks, &self.state.policy.pod, self.context.now);
+        let Evaluation { state, next, due, .. } =
+            evaluate(pod, &hooks, &self.state.policy.pod, self.context.now);
         let stuck = match &state {
             PodState::Stuck { reason, message } | PodState::RollbackFailed { reason, message } => {
                 Some(format!("{}: {reason}: {message}", view.name()))

@@ -18,7 +18,7 @@ use super::over_quota::Quotas;
 use super::revisions::{self, Revisions};
 use super::view::PodView;
 use crate::api::cloneset::{PodUpdatePolicy, Settings};
-use crate::engine::{Change, Desired, Direction, PodState, Vertical, compare_desired, judge};
+use crate::engine::{Change, Desired, Direction, PodState, Vertical, compare_desired, evaluate};
 
 /// All that the decisions about one set share.
 pub(super) struct Scope<'a> {
@@ -169,7 +169,7 @@ impl Scope<'_> {
         }
         let is_stuck = |view: &PodView| {
             let hooks = self.hooks_under_way(view);
-            let state = judge(&view.pod, &hooks, &self.state.policy.pod, self.context.now).state;
+            let state = evaluate(&view.pod, &hooks, &self.state.policy.pod, self.context.now).state;
             matches!(state, PodState::Stuck { .. } | PodState::RollbackFailed { .. })
         };
         let stuck: Vec<bool> =

@@ -27,7 +27,7 @@ use super::view::{PodView, is_postponed};
 use super::{keys, order};
 use crate::api::{OnFailure, Share};
 use crate::engine::{
-    self, Heading, Judgement, NextWrite, PodState, Pods, RolloutOutcome, RolloutRecord, Vertical, plan,
+    self, Evaluation, Heading, NextWrite, PodState, Pods, RolloutOutcome, RolloutRecord, Vertical, plan,
 };
 
 /// The event about pods that are recreated because they cannot be updated in place, for these reasons. None if they would be
@@ -559,7 +559,7 @@ fn settled(view: &PodView, is_rolled_back: bool) -> engine::PodView {
     engine::PodView {
         node: String::new(),
         order: 0,
-        judgement: Judgement { state, next: NextWrite::Nothing, obstacle: None, applied: true, due: None },
+        evaluation: Evaluation { state, next: NextWrite::Nothing, obstacle: None, applied: true, due: None },
         available: view.is_available,
         readiness_changed_at: engine::readiness_changed_at(&view.pod),
         starting: false,

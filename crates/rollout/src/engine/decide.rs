@@ -218,7 +218,7 @@ fn waits_for_pods(state: &State<'_>, due: &mut Option<Timestamp>) -> (Phase, Str
     let after = |since: Timestamp| since.checked_add(pod.deadline.max(pod.min_ready)).ok();
     let of_missing =
         (missing > 0).then(|| after(state.missing_since.unwrap_or(state.record.started_at))).flatten();
-    let of_unapplied = unapplied.iter().filter_map(|(_, view)| view.judgement.due);
+    let of_unapplied = unapplied.iter().filter_map(|(_, view)| view.evaluation.due);
     // Iterates over all that are unavailable, which are few: the rollout makes no more than maxUnavailable so.
     let deadlines = unavailable.filter_map(|name| after(state.pods.get(name)?.readiness_changed_at?));
     let deadlines = deadlines.chain(of_unapplied).chain(of_missing).filter(|deadline| *deadline > state.now);
@@ -248,7 +248,7 @@ fn rolled_back(pods: &Pods) -> String {
     if count == 0 {
         return String::new();
     }
-    let all = pods.iter().filter_map(|(name, view)| match &view.judgement.state {
+    let all = pods.iter().filter_map(|(name, view)| match &view.evaluation.state {
         PodState::RolledBack { failure } => Some((name, failure.as_ref())),
         _ => None,
     });
@@ -283,7 +283,7 @@ fn answer_failures(
     for (pod, reason, message) in state.pods.stuck() {
         let Some(view) = state.pods.get(pod) else { continue };
         let failure = || PodFailure { pod: pod.to_owned(), reason, message: message.to_owned() };
-        match (on_failure, &view.judgement.state) {
+        match (on_failure, &view.evaluation.state) {
             (OnFailure::RollbackAll, PodState::Stuck { .. }) => {
                 actions.push(Action::RollBackAll(failure()));
                 return Some((Phase::RollingBack, format!("{pod} is stuck: {message}")));
@@ -472,7 +472,7 @@ impl<'a> Limits<'a> {
         let has_not_begun = |name: &&str| {
             let view = state.pods.get(name);
             self.contains(name)
-                && view.is_some_and(|view| !view.moved && view.judgement.state == PodState::Pending)
+                && view.is_some_and(|view| !view.moved && view.evaluation.state == PodState::Pending)
         };
         let next = canaries.next.iter().map(String::as_str).filter(has_not_begun);
         // Nothing begins once the step is done.
@@ -505,7 +505,7 @@ impl<'a> Limits<'a> {
     fn is_step_done(&self, state: &State<'_>) -> bool {
         let is_recorded = state.record.step_done_at.is_some();
         let are_replaced = || {
-            let is_replacement = |view: &PodView| !view.moved && view.judgement.state == PodState::Done;
+            let is_replacement = |view: &PodView| !view.moved && view.evaluation.state == PodState::Done;
             let mut unavailable = state.pods.unavailable().filter_map(|name| state.pods.get(name));
             self.chosen == self.moved || missing(state) == 0 && !unavailable.any(is_replacement)
         };
@@ -567,7 +567,7 @@ fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &
                 let Some(view) = state.pods.get(name).filter(|_| !is_limited && limits.contains(name)) else {
                     continue;
                 };
-                let is_refused = matches!(view.judgement.state, PodState::Stuck { .. });
+                let is_refused = matches!(view.evaluation.state, PodState::Stuck { .. });
                 let waits = view.grows && (is_full || taken.contains(view.node.as_str()));
                 if is_refused && !retries || waits {
                     continue;

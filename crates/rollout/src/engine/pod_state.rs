@@ -21,7 +21,7 @@ use super::record::{Direction, PodRecord, statuses};
 ///                                           └────────▶ RollbackFailed
 /// ```
 ///
-/// [`judge`] computes it from the pod alone each time, so a resize that was deferred past its deadline and then fits takes a
+/// [`evaluate`] computes it from the pod alone each time, so a resize that was deferred past its deadline and then fits takes a
 /// pod from `Stuck` to `Done`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodState {
@@ -113,7 +113,7 @@ pub enum NextWrite {
 
 /// The state of a pod, and the next action of the controller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
+pub struct Evaluation {
     /// Its state.
     pub state: PodState,
     /// The next write.
@@ -155,18 +155,18 @@ impl Default for PodPolicy {
 }
 
 /// Computes the state of a pod (`Refresh` of OpenKruise's in-place module). The pod must neither be terminating nor have ended.
-pub fn judge(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, now: Timestamp) -> Judgement {
-    judge_recorded(pod, PodRecord::read(pod).as_ref(), hooks, policy, now)
+pub fn evaluate(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, now: Timestamp) -> Evaluation {
+    evaluate_recorded(pod, PodRecord::read(pod).as_ref(), hooks, policy, now)
 }
 
-/// [`judge`] with the record of the pod, which callers parse once for each change of a pod.
-pub(super) fn judge_recorded(
+/// [`evaluate`] with the record of the pod, which callers parse once for each change of a pod.
+pub(super) fn evaluate_recorded(
     pod: &Pod,
     record: Option<&PodRecord>,
     hooks: &impl Hooks,
     policy: &PodPolicy,
     now: Timestamp,
-) -> Judgement {
+) -> Evaluation {
     match record.filter(|record| record.revision == hooks.revision()) {
         None => unrecorded(pod, hooks),
         Some(record) if record.direction == Direction::Back => rolling_back(pod, hooks, record, policy, now),
@@ -174,7 +174,7 @@ pub(super) fn judge_recorded(
     }
 }
 
-impl Judgement {
+impl Evaluation {
     fn new(state: PodState, next: NextWrite) -> Self {
         Self { state, next, obstacle: None, applied: false, due: None }
     }
@@ -196,16 +196,16 @@ impl Judgement {
 }
 
 /// A pod without an intent for this revision.
-fn unrecorded(pod: &Pod, hooks: &impl Hooks) -> Judgement {
+fn unrecorded(pod: &Pod, hooks: &impl Hooks) -> Evaluation {
     match hooks.change(pod, hooks.desired()) {
-        Change::Vertical(change) => Judgement::new(PodState::Pending, NextWrite::Begin(Some(change))),
-        Change::Other(reasons) => Judgement::new(not_resizable(&reasons), NextWrite::Nothing),
+        Change::Vertical(change) => Evaluation::new(PodState::Pending, NextWrite::Begin(Some(change))),
+        Change::Other(reasons) => Evaluation::new(not_resizable(&reasons), NextWrite::Nothing),
         // It was created with these resources, or another client has resized it.
         Change::None => match status::read(pod) {
             Ok(reading) if reading.stage == Stage::Applied && hooks.follows(pod) => {
-                Judgement::new(PodState::Done, NextWrite::Nothing)
+                Evaluation::new(PodState::Done, NextWrite::Nothing)
             }
-            _ => Judgement::new(PodState::Pending, NextWrite::Begin(None)),
+            _ => Evaluation::new(PodState::Pending, NextWrite::Begin(None)),
         },
     }
 }
@@ -221,32 +221,32 @@ fn following(
     record: &PodRecord,
     policy: &PodPolicy,
     now: Timestamp,
-) -> Judgement {
+) -> Evaluation {
     let change = hooks.change(pod, hooks.desired());
     if record.finished_at.is_some() {
         return match change {
             Change::Vertical(change) if policy.enforce_drift => {
-                Judgement::new(PodState::Pending, NextWrite::Begin(Some(change)))
+                Evaluation::new(PodState::Pending, NextWrite::Begin(Some(change)))
             }
             // Another client, such as an autoscaler, has resized it since.
-            _ => Judgement::new(PodState::Done, NextWrite::Nothing),
+            _ => Evaluation::new(PodState::Done, NextWrite::Nothing),
         };
     }
     match resize(pod, record, change, policy, now) {
         Resize::Unsent(next, due) => {
             let waits_for = "the resize to be sent".to_owned();
-            Judgement::new(PodState::Resizing { waits_for }, next).until(due)
+            Evaluation::new(PodState::Resizing { waits_for }, next).until(due)
         }
         Resize::UnderWay { waits_for, obstacle, deadline } => {
-            let judgement = Judgement::new(PodState::Resizing { waits_for }, NextWrite::Nothing);
-            judgement.hindered_by(obstacle).until(Some(deadline))
+            let evaluation = Evaluation::new(PodState::Resizing { waits_for }, NextWrite::Nothing);
+            evaluation.hindered_by(obstacle).until(Some(deadline))
         }
         Resize::Failed(reason, message, next, due) => {
-            Judgement::new(PodState::Stuck { reason, message }, next).until(due)
+            Evaluation::new(PodState::Stuck { reason, message }, next).until(due)
         }
         Resize::Overdue(reason, message) => {
             let obstacle = Some((reason, message.clone()));
-            Judgement::new(PodState::Stuck { reason, message }, NextWrite::Nothing).hindered_by(obstacle)
+            Evaluation::new(PodState::Stuck { reason, message }, NextWrite::Nothing).hindered_by(obstacle)
         }
         Resize::Applied => applied(pod, hooks, record, policy, now),
     }
@@ -258,32 +258,32 @@ fn rolling_back(
     record: &PodRecord,
     policy: &PodPolicy,
     now: Timestamp,
-) -> Judgement {
+) -> Evaluation {
     if record.finished_at.is_some() {
-        return Judgement::new(PodState::RolledBack { failure: record.failure.clone() }, NextWrite::Nothing);
+        return Evaluation::new(PodState::RolledBack { failure: record.failure.clone() }, NextWrite::Nothing);
     }
     let change = hooks.change(pod, &record.previous);
     match resize(pod, record, change, policy, now) {
-        Resize::Unsent(next, due) => Judgement::new(PodState::RollingBack, next).until(due),
+        Resize::Unsent(next, due) => Evaluation::new(PodState::RollingBack, next).until(due),
         Resize::UnderWay { obstacle, deadline, .. } => {
-            let judgement = Judgement::new(PodState::RollingBack, NextWrite::Nothing);
-            judgement.hindered_by(obstacle).until(Some(deadline))
+            let evaluation = Evaluation::new(PodState::RollingBack, NextWrite::Nothing);
+            evaluation.hindered_by(obstacle).until(Some(deadline))
         }
         // The way back is attempted once.
         Resize::Failed(reason, message, _, _) => {
-            Judgement::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
+            Evaluation::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
         }
         Resize::Overdue(reason, message) => {
             let obstacle = Some((reason, message.clone()));
             let state = PodState::RollbackFailed { reason, message };
-            Judgement::new(state, NextWrite::Nothing).hindered_by(obstacle)
+            Evaluation::new(state, NextWrite::Nothing).hindered_by(obstacle)
         }
         Resize::Applied if !record.added.is_empty() => {
             let message = format!("a resize cannot remove {}", record.added.join(", "));
             let reason = StuckReason::NotResizable;
-            Judgement::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
+            Evaluation::new(PodState::RollbackFailed { reason, message }, NextWrite::Nothing)
         }
-        Resize::Applied => Judgement::new(PodState::RollingBack, NextWrite::Confirm),
+        Resize::Applied => Evaluation::new(PodState::RollingBack, NextWrite::Confirm),
     }
 }
 
@@ -365,12 +365,12 @@ fn applied(
     record: &PodRecord,
     policy: &PodPolicy,
     now: Timestamp,
-) -> Judgement {
+) -> Evaluation {
     if record.applied_at.is_some()
         && policy.soak > SignedDuration::ZERO
         && let Some((reason, message)) = soak_failure(pod, record)
     {
-        return Judgement::new(PodState::Stuck { reason, message }, NextWrite::Nothing);
+        return Evaluation::new(PodState::Stuck { reason, message }, NextWrite::Nothing);
     }
     let ready_since = hooks.ready_since(pod);
     let done = match ready_since {
@@ -390,10 +390,10 @@ fn applied(
     let soaked_at = applied_at.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
     let until = available_at.max(soaked_at);
     if record.applied_at.is_none() {
-        return Judgement::new(PodState::Soaking { until }, NextWrite::MarkApplied).applied();
+        return Evaluation::new(PodState::Soaking { until }, NextWrite::MarkApplied).applied();
     }
     if now < until {
-        return Judgement::new(PodState::Soaking { until }, NextWrite::Nothing).until(Some(until)).applied();
+        return Evaluation::new(PodState::Soaking { until }, NextWrite::Nothing).until(Some(until)).applied();
     }
     finished(pod, hooks)
 }
@@ -406,27 +406,27 @@ fn not_ready(
     policy: &PodPolicy,
     not_done: &super::hooks::NotDone,
     now: Timestamp,
-) -> Judgement {
+) -> Evaluation {
     let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
     if now < deadline {
         let waits_for = not_done.to_string();
         let obstacle = (StuckReason::NotReady, format!("waits for {not_done}"));
-        let judgement = Judgement::new(PodState::Resizing { waits_for }, NextWrite::Nothing).applied();
-        return judgement.hindered_by(Some(obstacle)).until(Some(deadline));
+        let evaluation = Evaluation::new(PodState::Resizing { waits_for }, NextWrite::Nothing).applied();
+        return evaluation.hindered_by(Some(obstacle)).until(Some(deadline));
     }
     // The resize is not the reason. A pod that crashes, or does not fit any node, must not keep the rollout from its end.
     if record.unready && hooks.containers_done(pod, record).is_ok() {
         return finished(pod, hooks);
     }
     let message = format!("not within {} seconds: {not_done}", policy.deadline.as_secs());
-    Judgement::new(PodState::Stuck { reason: StuckReason::NotReady, message }, NextWrite::Nothing)
+    Evaluation::new(PodState::Stuck { reason: StuckReason::NotReady, message }, NextWrite::Nothing)
 }
 
-fn finished(pod: &Pod, hooks: &impl Hooks) -> Judgement {
+fn finished(pod: &Pod, hooks: &impl Hooks) -> Evaluation {
     match hooks.pod_done(pod) {
-        Ok(()) => Judgement::new(PodState::Done, NextWrite::Confirm),
+        Ok(()) => Evaluation::new(PodState::Done, NextWrite::Confirm),
         Err(not_done) => {
-            Judgement::new(PodState::Resizing { waits_for: not_done.to_string() }, NextWrite::Nothing)
+            Evaluation::new(PodState::Resizing { waits_for: not_done.to_string() }, NextWrite::Nothing)
         }
     }
 }

@@ -12,7 +12,7 @@ use plumb_resize::status::{self, Stage};
 use super::change::{Change, Vertical};
 use super::failure::StuckReason;
 use super::hooks::Hooks;
-use super::pod_state::{Judgement, NextWrite, PodPolicy, PodState, judge_recorded, ready_since};
+use super::pod_state::{Evaluation, NextWrite, PodPolicy, PodState, evaluate_recorded, ready_since};
 use super::record::PodRecord;
 
 /// The state of one pod.
@@ -24,7 +24,7 @@ pub struct PodView {
     /// Its position among the pods that wait for a resize: lower first, and by name among equals.
     pub order: u64,
     /// Its state, and the next write.
-    pub judgement: Judgement,
+    pub evaluation: Evaluation,
     /// Whether it is available.
     pub available: bool,
     /// When it became ready, or unready, as far as its status has it: since then it is expected to become available.
@@ -58,21 +58,21 @@ impl PodView {
     /// The view of a pod that is neither terminating nor has ended.
     pub fn of(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, order: u64, now: Timestamp) -> Self {
         let recorded = PodRecord::read(pod);
-        let mut judgement = judge_recorded(pod, recorded.as_ref(), hooks, policy, now);
+        let mut evaluation = evaluate_recorded(pod, recorded.as_ref(), hooks, policy, now);
         let (record, other) = match recorded {
             Some(record) if record.revision == hooks.revision() => (Some(record), None),
             other => (None, other),
         };
         let (available, available_at) = availability(pod, policy.min_ready, now);
-        judgement.due = judgement.due.into_iter().chain(available_at).min();
-        let next = match &judgement.next {
+        evaluation.due = evaluation.due.into_iter().chain(available_at).min();
+        let next = match &evaluation.next {
             NextWrite::Begin(Some(change)) | NextWrite::Send(change) => Some(&**change),
             _ => None,
         };
         let of = |of_change: fn(&Vertical) -> bool, of_record: fn(&PodRecord) -> bool| {
             next.map(of_change).or(record.as_ref().map(of_record)).unwrap_or(false)
         };
-        let back_restarts = match (&judgement.state, &record) {
+        let back_restarts = match (&evaluation.state, &record) {
             (PodState::Stuck { .. }, Some(record)) => match hooks.change(pod, &record.previous) {
                 Change::Vertical(change) => Some(change.restarts),
                 Change::None | Change::Other(_) => Some(false),
@@ -84,7 +84,7 @@ impl PodView {
         let expires_at =
             pending.map(|record| record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX));
         let expires_at = expires_at.filter(|at| *at > now);
-        judgement.due = judgement.due.into_iter().chain(expires_at).min();
+        evaluation.due = evaluation.due.into_iter().chain(expires_at).min();
         let may_restart = other.as_ref().is_some_and(|record| record.restarting) && is_unapplied(pod);
         Self {
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
@@ -102,32 +102,32 @@ impl PodView {
             overtaken: other.is_some() && pending.is_none(),
             superseding: expires_at.is_some() || may_restart,
             back_restarts,
-            judgement,
+            evaluation,
         }
     }
 
     /// Whether its resize has begun, or it follows the revision.
     pub(super) fn has_begun(&self) -> bool {
-        self.intended || matches!(self.judgement.state, PodState::Done)
+        self.intended || matches!(self.evaluation.state, PodState::Done)
     }
 
     /// Whether its resize has changed its resources, and it is done.
     pub(super) fn has_moved(&self) -> bool {
-        self.moved && matches!(self.judgement.state, PodState::Done)
+        self.moved && matches!(self.evaluation.state, PodState::Done)
     }
 
     /// Whether the node defers its resize, which restarts no container. One that restarts a container does so at a time that
     /// the controller does not choose, and counts as unavailable until then.
     pub(super) fn is_deferred(&self) -> bool {
-        let obstacle = self.judgement.obstacle.as_ref();
+        let obstacle = self.evaluation.obstacle.as_ref();
         !self.restarts
             && obstacle.is_some_and(|(reason, _)| *reason == StuckReason::Deferred)
-            && matches!(self.judgement.state, PodState::Resizing { .. })
+            && matches!(self.evaluation.state, PodState::Resizing { .. })
     }
 
     /// Whether the deadline of its resize has passed, and the node may still apply it.
     fn is_overdue(&self) -> bool {
-        is_stuck(&self.judgement.state) && self.judgement.obstacle.is_some()
+        is_stuck(&self.evaluation.state) && self.evaluation.obstacle.is_some()
     }
 
     /// Whether its resize, which restarts no container, waits beside the others for its node: it is deferred, or overdue.
@@ -139,7 +139,7 @@ impl PodView {
     /// may still restart a container after the deadline: a job on the node ends, and all such pods restart at once.
     pub fn is_exposed(&self) -> bool {
         !self.available
-            || self.judgement.state.is_in_flight() && !self.is_deferred()
+            || self.evaluation.state.is_in_flight() && !self.is_deferred()
             || self.is_overdue() && self.restarts
             || self.superseding
     }
@@ -147,7 +147,7 @@ impl PodView {
     /// Whether the pod is done, or was resized back, and is unavailable as it was before the rollout. It may never become available,
     /// and resizes of other pods that restart no container do not wait for it.
     pub fn is_unavailable_as_before(&self) -> bool {
-        let is_settled = matches!(self.judgement.state, PodState::Done | PodState::RolledBack { .. });
+        let is_settled = matches!(self.evaluation.state, PodState::Done | PodState::RolledBack { .. });
         !self.available && !self.unschedulable && is_settled && self.unready_before && !self.unready_by_resize
     }
 
@@ -156,7 +156,7 @@ impl PodView {
     pub fn is_unavailable_after_rollback(&self) -> bool {
         !self.available
             && !self.unschedulable
-            && match self.judgement.state {
+            && match self.evaluation.state {
                 PodState::RolledBack { .. } => true,
                 PodState::Done => self.unready_before,
                 _ => false,
@@ -167,17 +167,17 @@ impl PodView {
     /// it would take the place of pods that can be resized.
     fn is_counted(&self) -> bool {
         let waits = self.is_deferred() || self.starting || self.unready_before && !self.available;
-        self.judgement.state.is_in_flight() && !self.restarts && !waits
+        self.evaluation.state.is_in_flight() && !self.restarts && !waits
     }
 
     /// Whether its resize is not applied yet.
     fn is_unapplied(&self) -> bool {
-        matches!(self.judgement.state, PodState::Resizing { .. } | PodState::RollingBack)
-            && !self.judgement.applied
+        matches!(self.evaluation.state, PodState::Resizing { .. } | PodState::RollingBack)
+            && !self.evaluation.applied
     }
 
     fn class(&self) -> Class {
-        match (&self.judgement.next, &self.judgement.state) {
+        match (&self.evaluation.next, &self.evaluation.state) {
             // The node has accepted these resources already.
             (NextWrite::MarkApplied | NextWrite::Confirm | NextWrite::Begin(None), _)
             | (NextWrite::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
@@ -441,7 +441,7 @@ impl Pods {
 
     /// Those whose resize has failed, by name, and why.
     pub fn stuck(&self) -> impl Iterator<Item = (&str, StuckReason, &str)> {
-        self.stuck.iter().filter_map(|name| match &self.views.get(name)?.judgement.state {
+        self.stuck.iter().filter_map(|name| match &self.views.get(name)?.evaluation.state {
             PodState::Stuck { reason, message } | PodState::RollbackFailed { reason, message } => {
                 Some((name.as_str(), *reason, message.as_str()))
             }
@@ -452,7 +452,7 @@ impl Pods {
     /// Those whose resize the node defers or fails to actuate, before the deadline that makes them stuck, by name, and why.
     pub fn waiting(&self) -> impl Iterator<Item = (&str, StuckReason, &str)> {
         self.waiting.iter().filter_map(|name| {
-            let (reason, message) = self.views.get(name)?.judgement.obstacle.as_ref()?;
+            let (reason, message) = self.views.get(name)?.evaluation.obstacle.as_ref()?;
             Some((name.as_str(), *reason, message.as_str()))
         })
     }
@@ -476,14 +476,14 @@ impl Pods {
         self.timers.first().map(|(due, _)| *due)
     }
 
-    /// The pods that are due to be judged again.
+    /// The pods that are due to be evaluated again.
     pub fn due(&self, now: Timestamp) -> Vec<Name> {
         self.timers.iter().take_while(|(due, _)| *due <= now).map(|(_, name)| name.clone()).collect()
     }
 
     fn count(&mut self, name: &str, view: &PodView, added: bool) {
         let adjust = |count: &mut usize| *count = if added { *count + 1 } else { count.saturating_sub(1) };
-        let state = &view.judgement.state;
+        let state = &view.evaluation.state;
         adjust(self.counts.of(state));
         if view.has_begun() {
             adjust(&mut self.begun);
@@ -514,7 +514,7 @@ impl Pods {
         }
         let position = || (view.order, name.to_owned());
         toggle(&mut self.stuck, name.to_owned(), added && is_stuck(state));
-        let obstacle = view.judgement.obstacle.as_ref();
+        let obstacle = view.evaluation.obstacle.as_ref();
         toggle(&mut self.waiting, name.to_owned(), added && obstacle.is_some() && !is_stuck(state));
         let is_deferred = obstacle.is_some_and(|(reason, _)| *reason == StuckReason::Deferred);
         if is_deferred && matches!(state, PodState::Resizing { .. }) {
@@ -533,7 +533,7 @@ impl Pods {
                 }
             }
         }
-        if let Some(due) = view.judgement.due {
+        if let Some(due) = view.evaluation.due {
             toggle(&mut self.timers, (due, name.to_owned()), added);
         }
     }

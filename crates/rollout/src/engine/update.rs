@@ -59,7 +59,7 @@ pub struct Plan {
     pub writes: Vec<PodWrite>,
 }
 
-/// Plans the write that [`judge`](super::judge()) returns, if any.
+/// Plans the write that [`evaluate`](super::evaluate()) returns, if any.
 pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
     let recorded = PodRecord::read(pod);
     let current = || recorded.clone().filter(|record| record.revision == hooks.revision());
@@ -118,7 +118,7 @@ pub fn plan_back(pod: &Pod, failure: Option<Failure>, hooks: &impl Hooks, now: T
     let record = PodRecord::read(pod).filter(|record| record.revision == hooks.revision())?;
     let change = match hooks.change(pod, &record.previous) {
         Change::Vertical(change) => Some(change),
-        // Once the intent is recorded, the next judgement reports what cannot be resized back.
+        // Once the intent is recorded, the next evaluation reports what cannot be resized back.
         Change::None | Change::Other(_) => None,
     };
     let record = record.back(pod, change.as_deref(), failure, now);

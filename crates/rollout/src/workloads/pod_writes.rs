@@ -49,7 +49,7 @@ impl Rollouts {
             let plan = match action {
                 Action::Update(_) => {
                     let Some(view) = state.pods.get(name) else { continue };
-                    engine::plan(&pod, &view.judgement.next, &hooks, now)
+                    engine::plan(&pod, &view.evaluation.next, &hooks, now)
                 }
                 Action::RollBack(_, failure) => engine::plan_back(&pod, Some(failure.clone()), &hooks, now),
                 _ => None,

@@ -26,7 +26,7 @@ pub struct Key {
     pub object: ObjectRef,
 }
 
-/// The inputs of the views of pods besides the pods. When they change, all pods are judged anew.
+/// The inputs of the views of pods besides the pods. When they change, all pods are evaluated anew.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Epoch {
     pub(super) hooks: ResizeOnly,
@@ -49,7 +49,7 @@ struct Tables {
 #[derive(Debug)]
 pub(super) struct Tracker {
     pub(super) key: Key,
-    /// The pods that changed since they were judged.
+    /// The pods that changed since they were evaluated.
     dirty: Mutex<BTreeSet<String>>,
     /// The `ReplicaSets` that were found to be right, and the uid of the live one.
     prepared: Mutex<Option<(Sets, String)>>,
@@ -163,7 +163,7 @@ impl TrackerState {
             for name in dirty {
                 let at = ObjectRef::namespaced(tracker.key.object.namespace.clone(), name.clone());
                 let pod = self.latest(&name, store.get(&at));
-                self.judge(&epoch, &name, pod, &order, now);
+                self.evaluate(&epoch, &name, pod, &order, now);
             }
             return;
         }
@@ -172,7 +172,7 @@ impl TrackerState {
         for pod in store.controlled_by(&epoch.owner) {
             let name = pod.name_any();
             let pod = self.latest(&name, Some(pod));
-            self.judge(&epoch, &name, pod, &order, now);
+            self.evaluate(&epoch, &name, pod, &order, now);
         }
         self.epoch = Some(Arc::new(epoch));
     }
@@ -191,7 +191,7 @@ impl TrackerState {
         Some(own.clone())
     }
 
-    fn judge(
+    fn evaluate(
         &mut self,
         epoch: &Epoch,
         name: &str,
@@ -216,7 +216,7 @@ impl TrackerState {
         let Some(epoch) = self.epoch.clone() else { return };
         let (name, pod) = (pod.name_any(), Arc::new(pod));
         self.own.insert(name.clone(), pod.clone());
-        self.judge(&epoch, &name, Some(pod), order, now);
+        self.evaluate(&epoch, &name, Some(pod), order, now);
     }
 
     /// A pod as it is to be written.

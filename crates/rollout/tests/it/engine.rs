@@ -2,7 +2,7 @@ mod availability;
 mod canaries;
 mod compare;
 mod decisions;
-mod judge;
+mod evaluate;
 mod laws;
 mod ledger;
 mod random;

@@ -134,8 +134,8 @@ fn check_pace(world: &World) -> Result<(), TestCaseError> {
         };
         let view = world.index.get(name).unwrap();
         let begins = restarts.is_some()
-            || matches!(view.judgement.state, PodState::Pending | PodState::Stuck { .. })
-                && view.judgement.next != plumb_rollout::engine::NextWrite::Begin(None);
+            || matches!(view.evaluation.state, PodState::Pending | PodState::Stuck { .. })
+                && view.evaluation.next != plumb_rollout::engine::NextWrite::Begin(None);
         let is_revert = restarts.is_none() && view.overtaken && !view.grows && !view.restarts;
         if !begins || is_revert {
             continue;

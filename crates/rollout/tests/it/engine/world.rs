@@ -234,7 +234,7 @@ impl World {
         self.refresh();
     }
 
-    /// Judges all pods anew, as a controller does that starts, or whose template or policy changed.
+    /// Evaluates all pods anew, as a controller does that starts, or whose template or policy changed.
     pub(crate) fn refresh(&mut self) {
         self.index = self.fresh();
     }
@@ -301,7 +301,7 @@ impl World {
         match action {
             Action::Update(name) => {
                 let pod = self.pods[name].clone();
-                let next = self.index.get(name).unwrap().judgement.next.clone();
+                let next = self.index.get(name).unwrap().evaluation.next.clone();
                 if let Some(plan) = plan(&pod, &next, &hooks, self.time()) {
                     self.write(name, &plan, writes);
                 }
@@ -498,7 +498,7 @@ impl World {
     pub(crate) fn states(&self) -> BTreeMap<&str, usize> {
         let mut states = BTreeMap::new();
         for (_, view) in self.index.iter() {
-            *states.entry(view.judgement.state.name()).or_insert(0) += 1;
+            *states.entry(view.evaluation.state.name()).or_insert(0) += 1;
         }
         states
     }
@@ -517,8 +517,8 @@ impl World {
         let mut growing = BTreeMap::new();
         for (_, view) in self.index.iter() {
             if view.grows
-                && !view.judgement.applied
-                && matches!(view.judgement.state, PodState::Resizing { .. })
+                && !view.evaluation.applied
+                && matches!(view.evaluation.state, PodState::Resizing { .. })
             {
                 *growing.entry(view.node.as_str()).or_insert(0) += 1;
             }

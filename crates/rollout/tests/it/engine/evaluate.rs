@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
-    Desired, Failure, NextWrite, PodPolicy, PodRecord, PodState, PodWrite, ResizeOnly, StuckReason, judge,
+    Desired, Failure, NextWrite, PodPolicy, PodRecord, PodState, PodWrite, ResizeOnly, StuckReason, evaluate,
     plan, plan_back,
 };
 use serde_json::json;
@@ -25,10 +25,10 @@ fn hooks(template: &PodTemplateSpec, revision: &str) -> ResizeOnly {
     }
 }
 
-/// Performs the writes that a judgement asks for, up to so many.
+/// Performs the writes that an evaluation asks for, up to so many.
 fn step(pod: &Pod, hooks: &ResizeOnly, policy: &PodPolicy, now: i64, writes: usize) -> Pod {
-    let judgement = judge(pod, hooks, policy, at(now));
-    let plan = plan(pod, &judgement.next, hooks, at(now)).expect("something to write");
+    let evaluation = evaluate(pod, hooks, policy, at(now));
+    let plan = plan(pod, &evaluation.next, hooks, at(now)).expect("something to write");
     perform(pod, &plan.writes[..writes.min(plan.writes.len())])
 }
 
@@ -40,7 +40,7 @@ fn perform(pod: &Pod, writes: &[PodWrite]) -> Pod {
 }
 
 fn state(pod: &Pod, hooks: &ResizeOnly, policy: &PodPolicy, now: i64) -> PodState {
-    judge(pod, hooks, policy, at(now)).state
+    evaluate(pod, hooks, policy, at(now)).state
 }
 
 fn stuck(reason: StuckReason, pod: &Pod, hooks: &ResizeOnly, policy: &PodPolicy, now: i64) {
@@ -57,13 +57,13 @@ fn a_pod_goes_from_pending_over_resizing_to_done() {
     assert_eq!(state(&before, &hooks, &policy, 0), PodState::Pending);
     let mut during = step(&before, &hooks, &policy, 0, ALL);
     assert_eq!(state(&during, &hooks, &policy, 1).name(), "Resizing");
-    assert_eq!(judge(&during, &hooks, &policy, at(1)).due, Some(at(300)));
+    assert_eq!(evaluate(&during, &hooks, &policy, at(1)).due, Some(at(300)));
     apply_resources(&mut during);
-    let judgement = judge(&during, &hooks, &policy, at(2));
-    assert_eq!((judgement.state, judgement.next), (PodState::Done, NextWrite::Confirm));
+    let evaluation = evaluate(&during, &hooks, &policy, at(2));
+    assert_eq!((evaluation.state, evaluation.next), (PodState::Done, NextWrite::Confirm));
     let after = step(&during, &hooks, &policy, 2, ALL);
-    let judgement = judge(&after, &hooks, &policy, at(3));
-    assert_eq!((judgement.state, judgement.next), (PodState::Done, NextWrite::Nothing));
+    let evaluation = evaluate(&after, &hooks, &policy, at(3));
+    assert_eq!((evaluation.state, evaluation.next), (PodState::Done, NextWrite::Nothing));
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn a_crash_between_intent_and_resize_is_made_up_for() {
     let (hooks, policy) = (hooks(&sized("200m", "64Mi"), "new"), PodPolicy::default());
     let before = pod(&sized("100m", "64Mi"));
     let crashed = step(&before, &hooks, &policy, 0, 1);
-    let judgement = judge(&crashed, &hooks, &policy, at(1));
-    assert!(matches!(judgement.next, NextWrite::Send(_)), "{judgement:?}");
+    let evaluation = evaluate(&crashed, &hooks, &policy, at(1));
+    assert!(matches!(evaluation.next, NextWrite::Send(_)), "{evaluation:?}");
     let resumed = step(&crashed, &hooks, &policy, 1, ALL);
     assert_eq!(resumed.spec, step(&before, &hooks, &policy, 0, ALL).spec);
     // What there was before is still known.
@@ -83,8 +83,8 @@ fn a_crash_between_intent_and_resize_is_made_up_for() {
 #[test]
 fn a_new_pod_of_the_right_size_is_done_without_a_write() {
     let new = sized("200m", "64Mi");
-    let judgement = judge(&pod(&new), &hooks(&new, "new"), &PodPolicy::default(), at(0));
-    assert_eq!((judgement.state, judgement.next), (PodState::Done, NextWrite::Nothing));
+    let evaluation = evaluate(&pod(&new), &hooks(&new, "new"), &PodPolicy::default(), at(0));
+    assert_eq!((evaluation.state, evaluation.next), (PodState::Done, NextWrite::Nothing));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_resize_by_another_client_to_the_right_size_is_adopted() {
     let before = pod(&sized("100m", "64Mi"));
     let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
     let elsewhere = resized(&before, &patch);
-    assert_eq!(judge(&elsewhere, &hooks, &policy, at(0)).next, NextWrite::Begin(None));
+    assert_eq!(evaluate(&elsewhere, &hooks, &policy, at(0)).next, NextWrite::Begin(None));
     let during = step(&elsewhere, &hooks, &policy, 0, ALL);
     assert_eq!(state(&during, &hooks, &policy, 1).name(), "Resizing");
 }
@@ -137,9 +137,9 @@ fn a_refusal_is_retried_after_a_backoff_that_grows() {
         let record = PodRecord { failure: failure.clone(), ..PodRecord::read(&before).unwrap() };
         let refused = patched(&before, &record.patch(&before));
         stuck(StuckReason::Quota, &refused, &hooks, &policy, now);
-        let early = judge(&refused, &hooks, &policy, at(now + wait - 1));
+        let early = evaluate(&refused, &hooks, &policy, at(now + wait - 1));
         assert_eq!((early.next, early.due), (NextWrite::Nothing, Some(at(now + wait))));
-        let due = judge(&refused, &hooks, &policy, at(now + wait));
+        let due = evaluate(&refused, &hooks, &policy, at(now + wait));
         assert!(matches!(due.next, NextWrite::Send(_)), "{due:?}");
     }
 }
@@ -167,11 +167,11 @@ fn a_soaking_pod_must_stay_ready_and_running() {
     let hooks = hooks(&sized("200m", "64Mi"), "new");
     let mut asked = step(&pod(&sized("100m", "64Mi")), &hooks, &policy, 0, ALL);
     apply_resources(&mut asked);
-    assert_eq!(judge(&asked, &hooks, &policy, at(5)).next, NextWrite::MarkApplied);
+    assert_eq!(evaluate(&asked, &hooks, &policy, at(5)).next, NextWrite::MarkApplied);
     let soaking = step(&asked, &hooks, &policy, 5, ALL);
-    let judgement = judge(&soaking, &hooks, &policy, at(64));
-    assert_eq!((judgement.state, judgement.due), (PodState::Soaking { until: at(65) }, Some(at(65))));
-    assert_eq!(judge(&soaking, &hooks, &policy, at(65)).next, NextWrite::Confirm);
+    let evaluation = evaluate(&soaking, &hooks, &policy, at(64));
+    assert_eq!((evaluation.state, evaluation.due), (PodState::Soaking { until: at(65) }, Some(at(65))));
+    assert_eq!(evaluate(&soaking, &hooks, &policy, at(65)).next, NextWrite::Confirm);
 
     let mut unready = soaking.clone();
     set_condition(&mut unready, "Ready", "False", "");
@@ -208,7 +208,7 @@ fn a_restart_before_the_resize_was_found_applied_is_a_failure_only_if_the_memory
         let mut asked = step(&looping, &hooks, &policy, 0, ALL);
         apply_resources(&mut asked);
         restart(&mut asked, 5);
-        assert_eq!(judge(&asked, &hooks, &policy, at(5)).next, NextWrite::MarkApplied);
+        assert_eq!(evaluate(&asked, &hooks, &policy, at(5)).next, NextWrite::MarkApplied);
         let mut soaking = step(&asked, &hooks, &policy, 5, ALL);
         if fails {
             stuck(StuckReason::SoakOomKilled, &soaking, &hooks, &policy, 6);
@@ -239,7 +239,7 @@ fn a_pod_is_rolled_back_once_and_a_failure_is_reported() {
     assert_eq!(state(&back, &hooks, &policy, 2).name(), "RollbackFailed");
 
     apply_resources(&mut back);
-    assert_eq!(judge(&back, &hooks, &policy, at(2)).next, NextWrite::Confirm);
+    assert_eq!(evaluate(&back, &hooks, &policy, at(2)).next, NextWrite::Confirm);
     let back = step(&back, &hooks, &policy, 2, ALL);
     assert_eq!(state(&back, &hooks, &policy, 3), PodState::RolledBack { failure: Some(failure) });
 }
