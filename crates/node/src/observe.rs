@@ -128,7 +128,19 @@ pub(crate) async fn observe(
             let base = actuated.containers.get(&container.id).copied().unwrap_or_else(base);
             *slot = Some(ObservedContainer { of_old_sandbox, ..observed(status, base).await });
         }
-        observation.observed.stale.extend(runs.map(|container| container.id));
+        for container in runs {
+            let of_old_sandbox = Some(&container.sandbox) != current.as_ref();
+            let run = match has_ended(before, &container.id) {
+                Some(ended) => ended.clone(),
+                // After a restart of the agent.
+                None => match runtime.container_status(&container.id).await {
+                    Ok(status) => observed(status, Requirements::default()).await,
+                    Err(error) if error.is_not_found() => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            observation.observed.older.push((position, ObservedContainer { of_old_sandbox, ..run }));
+        }
     }
     for name in ephemeral {
         let runs = newest.remove(*name).unwrap_or_default();
@@ -205,7 +217,9 @@ pub(crate) async fn read_back(
 /// A container whose exit was observed before.
 fn has_ended<'a>(before: &'a ObservedPod, id: &ContainerId) -> Option<&'a ObservedContainer> {
     let known = before.containers.iter().chain(&before.previous).flatten();
+    let older = before.older.iter().map(|(_, run)| run);
     known
+        .chain(older)
         .chain(before.ephemeral.values())
         .find(|observed| observed.id == *id && matches!(observed.state, State::Exited { .. }))
 }

@@ -18,7 +18,10 @@ pub struct ObservedPod {
     pub previous: Vec<Option<ObservedContainer>>,
     /// Ephemeral containers by name.
     pub ephemeral: BTreeMap<String, ObservedContainer>,
-    /// Older containers, which can be removed.
+    /// The runs before these that the runtime still has, with their positions. Those that
+    /// [`is_restart_all_pending`](super::is_restart_all_pending) does not name can be removed.
+    pub older: Vec<(usize, ObservedContainer)>,
+    /// Other containers, which can be removed.
     pub stale: Vec<ContainerId>,
 }
 

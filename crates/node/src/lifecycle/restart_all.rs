@@ -1,13 +1,12 @@
 //! `RestartAllContainers` (KEP-5532): a container whose exit a rule with this action names has all containers of its pod
 //! restarted, init containers included, in the same sandbox.
 //!
-//! No state is kept: the last such exit is in the observation, of the newest run of that container or of the one before. A container
-//! whose newest run began before it has yet to be restarted. A main container that has exited so, was restarted and has exited once
-//! more waits until all others were restarted: its next run would push the exit out of the observation. (A sidecar does not wait:
-//! the others need it.)
+//! No state is kept but in the runtime: the last such exit is in the observation, and the run that ended so is not removed while a
+//! container has yet to be restarted, whose newest run began before that exit. So it is not forgotten when the container that caused
+//! it exits again, for another reason, before the others can be started.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use plumb_resize::aggregate::Role;
 
 use super::restart::restarts_all_after;
@@ -41,14 +40,25 @@ fn is_cause(spec: &PodSpec, observed: &ObservedPod, position: usize) -> bool {
     containers(spec).nth(position).zip(code).is_some_and(|(own, code)| restarts_all_after(own, code))
 }
 
+/// Whether a run of a container is the one that has all containers of its pod restarted, and some have not been yet: it must not be
+/// removed.
+pub fn is_restart_all_pending(spec: &PodSpec, observed: &ObservedPod, run: &ObservedContainer) -> bool {
+    let finished = match run.state {
+        State::Exited { finished, .. } => Some(finished),
+        _ => None,
+    };
+    finished.is_some() && finished == last_exit(spec, observed) && !outstanding(spec, observed).is_empty()
+}
+
 /// When the last container exited that requires all to be restarted.
 fn last_exit(spec: &PodSpec, observed: &ObservedPod) -> Option<Timestamp> {
-    let runs = observed.containers.iter().zip(&observed.previous);
-    let exits = containers(spec).zip(runs).flat_map(|(container, (newest, previous))| {
-        [newest, previous].into_iter().flatten().filter_map(move |run| match &run.state {
-            State::Exited { code, finished, .. } if restarts_all_after(container, *code) => Some(*finished),
-            _ => None,
-        })
+    let newest = observed.containers.iter().enumerate().filter_map(|(at, run)| Some((at, run.as_ref()?)));
+    let previous = observed.previous.iter().enumerate().filter_map(|(at, run)| Some((at, run.as_ref()?)));
+    let older = observed.older.iter().map(|(at, run)| (*at, run));
+    let specs: Vec<&Container> = containers(spec).collect();
+    let exits = newest.chain(previous).chain(older).filter_map(|(at, run)| match run.state {
+        State::Exited { code, finished, .. } if restarts_all_after(specs.get(at)?, code) => Some(finished),
+        _ => None,
     });
     exits.max()
 }
@@ -87,17 +97,4 @@ pub(super) fn decide(view: View<'_>, outstanding: &[usize], decision: &mut Decis
         restarting.extend(view.shape.containers.get(*position).map(|part| part.name.clone()));
     }
     startup::decide(View { observed: &observed, restarting: &restarting, ..view }, decision);
-    let at = last_exit(view.spec, view.observed);
-    decision.actions.retain(|action| match action {
-        Action::Start { container, .. } => !is_last_evidence(view, *container, at),
-        _ => true,
-    });
-}
-
-/// Whether a container is a main one whose run before the newest is the one that has all containers restarted: with its next run
-/// that would be forgotten.
-fn is_last_evidence(view: View<'_>, position: usize, at: Option<Timestamp>) -> bool {
-    let is_main = view.shape.containers.get(position).is_some_and(|part| part.role == Role::Main);
-    let previous = view.observed.previous.get(position).and_then(Option::as_ref).map(|run| &run.state);
-    is_main && matches!(previous, Some(State::Exited { finished, .. }) if Some(*finished) == at)
 }

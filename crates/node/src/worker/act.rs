@@ -17,7 +17,9 @@ use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
 use crate::cri_config;
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
-use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers, is_restarted_by_other};
+use crate::lifecycle::{
+    Action, Decision, ObservedContainer, State, containers, is_restart_all_pending, is_restarted_by_other,
+};
 use crate::node::Node;
 use crate::observe::{MADE_WITH, Outdated};
 use crate::readback;
@@ -398,9 +400,15 @@ impl Worker {
         self.stop(position, crate::lifecycle::StopReason::HookFailed);
     }
 
-    /// Removes stale containers.
+    /// Removes stale containers, and older runs but for the one that has all containers of the pod restarted, until they are.
     async fn clear_stale(&self) {
-        for id in &self.observation.observed.stale {
+        let observed = &self.observation.observed;
+        let is_kept = |run: &ObservedContainer| {
+            let spec = self.pod.spec.as_ref();
+            spec.is_some_and(|spec| is_restart_all_pending(spec, observed, run))
+        };
+        let older = observed.older.iter().map(|(_, run)| run).filter(|run| !is_kept(run));
+        for id in observed.stale.iter().chain(older.map(|run| &run.id)) {
             if let Err(error) = self.node.runtime.remove_container(id).await {
                 tracing::warn!(uid = self.uid, container = %id, %error, "cannot remove an old container");
             }

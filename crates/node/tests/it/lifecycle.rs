@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Lifecycle, LifecycleHandler, Pod, SleepAction};
+use k8s_openapi::api::core::v1::{ContainerRestartRule, Lifecycle, LifecycleHandler, Pod, SleepAction};
 use plumb_node::lifecycle::{
     Action, Decision, Health, ObservedContainer, ObservedPod, ObservedSandbox, Phase, Startup, State,
-    StopReason, View, decide, is_restarted_by_other, phase,
+    StopReason, View, decide, is_restart_all_pending, is_restarted_by_other, phase,
 };
 use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
@@ -92,6 +92,18 @@ impl Scene {
 
     fn run(&mut self, position: usize) {
         self.put(position, State::Running { since: self.now });
+    }
+
+    /// A container is started again. Older runs that do not have to be kept are removed.
+    fn restart(&mut self, position: usize) {
+        let observed = self.observed.clone();
+        let spec = self.pod.spec.as_ref().unwrap();
+        self.observed.older.retain(|(_, run)| is_restart_all_pending(spec, &observed, run));
+        let previous =
+            std::mem::replace(&mut self.observed.previous[position], observed.containers[position].clone());
+        self.observed.older.extend(previous.map(|run| (position, run)));
+        self.observed.containers[position].as_mut().unwrap().attempt += 1;
+        self.run(position);
     }
 
     fn exit(&mut self, position: usize, code: i32) {
@@ -371,22 +383,17 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
         (0..4).filter(|position| is_restarted_by_other(spec, &scene.observed, *position)).collect()
     };
     assert_eq!(innocent(&scene), [0, 1, 3], "only the container that caused it has crashed");
-    let restart = |scene: &mut Scene, position: usize| {
-        scene.observed.previous[position] = scene.observed.containers[position].clone();
-        scene.observed.containers[position].as_mut().unwrap().attempt += 1;
-        scene.run(position);
-    };
     scene.now = second(21);
-    restart(&mut scene, 0);
+    scene.restart(0);
     assert_eq!(scene.actions(), []);
     scene.exit(0, 0);
     assert_eq!(scene.actions(), [start(1, 1)]);
-    restart(&mut scene, 1);
+    scene.restart(1);
     assert_eq!(scene.actions(), [start(2, 1), start(3, 1)]);
-    restart(&mut scene, 2);
+    scene.restart(2);
     assert_eq!(scene.actions(), [start(3, 1)]);
     assert_eq!(innocent(&scene), [3]);
-    restart(&mut scene, 3);
+    scene.restart(3);
     assert_eq!((scene.decide(), scene.phase()), (Decision::default(), Phase::Running));
     // Another exit code is decided by the restart policy.
     scene.exit(2, 1);
@@ -395,36 +402,51 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
 }
 
 #[test]
-fn all_containers_are_restarted_even_if_the_one_that_caused_it_crashes_twice_before_another_can_start() {
+fn all_containers_are_restarted_even_if_the_one_that_caused_it_crashes_before_the_others_can_start() {
     let second = |second: i64| Timestamp::from_second(second).unwrap();
-    let mut scene = Scene::running("Never");
     let rules =
         json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] } }]);
-    let container = &mut scene.pod.spec.as_mut().unwrap().containers[0];
-    container.restart_policy = Some("Always".into());
-    container.restart_policy_rules = serde_json::from_value(rules).unwrap();
-    let restart = |scene: &mut Scene, position: usize| {
-        scene.observed.previous[position] = scene.observed.containers[position].clone();
-        scene.observed.containers[position].as_mut().unwrap().attempt += 1;
-        scene.run(position);
-    };
-    scene.now = second(10);
-    scene.exit(2, 42);
-    scene.exit(3, 137);
-    scene.exit(1, 0);
-    scene.now = second(20);
-    restart(&mut scene, 0);
-    scene.exit(0, 0);
-    restart(&mut scene, 1);
-    assert_eq!(scene.actions(), [start(2, 1), start(3, 1)]);
-    // The other one cannot be started for now.
-    scene.failed_until[3] = Some(second(60));
-    restart(&mut scene, 2);
-    scene.now = second(30);
-    scene.exit(2, 1);
-    assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running), "it waits for the other one");
-    scene.now = second(60);
-    assert_eq!(scene.actions(), [start(3, 1)]);
-    restart(&mut scene, 3);
-    assert_eq!(scene.actions(), [start(2, 2)]);
+    let rules: Vec<ContainerRestartRule> = serde_json::from_value(rules).unwrap();
+    // A main container, which starts beside the other one, and a sidecar, which starts before it.
+    for cause in [2, 1] {
+        let mut scene = Scene::running("Never");
+        let spec = scene.pod.spec.as_mut().unwrap();
+        let container =
+            if cause == 1 { &mut spec.init_containers.as_mut().unwrap()[1] } else { &mut spec.containers[0] };
+        container.restart_policy = Some("Always".into());
+        container.restart_policy_rules = Some(rules.clone());
+        scene.now = second(10);
+        scene.exit(cause, 42);
+        (1..4).filter(|position| *position != cause).for_each(|position| scene.exit(position, 0));
+        scene.now = second(20);
+        assert_eq!(scene.actions(), [start(0, 1)]);
+        scene.restart(0);
+        scene.exit(0, 0);
+        if cause == 2 {
+            scene.restart(1);
+        }
+        // No other one can be started for now.
+        scene.failed_until = vec![None, None, Some(second(900)), Some(second(900))];
+        scene.failed_until[cause] = None;
+        for crash in 0..3 {
+            let attempt = scene.observed.containers[cause].as_ref().unwrap().attempt;
+            assert_eq!(scene.actions(), [start(cause, attempt + 1)], "{cause} {crash}");
+            scene.restart(cause);
+            scene.now = second(30 + i64::from(crash));
+            scene.exit(cause, 1);
+            assert_eq!(scene.phase(), Phase::Running, "{cause} {crash}");
+        }
+        scene.restart(cause);
+        scene.now = second(900);
+        let others: Vec<usize> = (2..4).filter(|position| *position != cause).collect();
+        let starts: Vec<Action> = others.iter().map(|position| start(*position, 1)).collect();
+        assert_eq!(scene.actions(), starts, "{cause}");
+        others.into_iter().for_each(|position| scene.restart(position));
+        assert_eq!(scene.decide(), Decision::default(), "{cause}");
+        // The run that caused it is kept no longer.
+        scene.exit(cause, 1);
+        scene.restart(cause);
+        scene.restart(cause);
+        assert!(!scene.observed.older.iter().any(|(_, run)| run.exit_code() == Some(42)), "{cause}");
+    }
 }
