@@ -552,6 +552,8 @@ fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     // The pods that the canary chooses.
     let mut chosen: BTreeSet<&str> = BTreeSet::new();
+    // A pod without a node shows nothing about its new resources: a canary chooses it if there is no other one.
+    let skips_unschedulable = limits.step.is_some() && left > 0 && has_schedulable(state, limits);
     // With `Hold`, a refused resize, which counts as begun, is sent again.
     let retries = state.record.heading != Heading::Back && on_failure(state) == OnFailure::Hold;
     let mut backs_off = false;
@@ -569,7 +571,8 @@ fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &
                 };
                 let is_refused = matches!(view.evaluation.state, PodState::Stuck { .. });
                 let waits = view.grows && (is_full || taken.contains(view.node.as_str()));
-                if is_refused && !retries || waits {
+                let is_passed_over = skips_unschedulable && !again && !is_next && view.unschedulable;
+                if is_refused && !retries || waits || is_passed_over {
                     continue;
                 }
                 if state.backing_off.contains(name) {
@@ -601,6 +604,13 @@ fn begin(state: &State<'_>, limits: &Limits<'_>, budget: &mut Budget, actions: &
         }));
     }
     backs_off
+}
+
+/// Whether a pod that is not unschedulable has yet to begin its resize, also if it has to wait for another one on its node.
+fn has_schedulable(state: &State<'_>, limits: &Limits<'_>) -> bool {
+    let is_pending = |view: &PodView| view.evaluation.state == PodState::Pending && !view.intended;
+    let mut pods = state.pods.iter();
+    pods.any(|(name, view)| is_pending(view) && !view.unschedulable && limits.contains(name))
 }
 
 /// How many pods may be unavailable at a time: by the policy, or else by the workload. If that is 0, no pod is

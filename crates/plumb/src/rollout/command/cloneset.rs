@@ -63,6 +63,8 @@ enum State {
     Rollout(Progress),
     /// The controller refuses the template, for this reason.
     Refused(String),
+    /// The controller tries to find out whether pods of the template can be created, and has no answer so far, for this reason.
+    Unchecked(String),
     /// No resources are rolled out, and pods are updated for another reason.
     Updating,
 }
@@ -73,11 +75,13 @@ impl State {
         if status.observed_generation != set.metadata.generation {
             return Self::Rollout(Progress::Held);
         }
-        let refused = status.condition(FAILED_UPDATE).filter(|condition| {
-            matches!(condition.reason.as_deref(), Some("InvalidTemplate" | "InvalidSpec" | "QuotaExceeded"))
-        });
-        if let Some(refused) = refused {
-            return Self::Refused(refused.message.clone().unwrap_or_default());
+        if let Some(failed) = status.condition(FAILED_UPDATE) {
+            let message = failed.message.clone().unwrap_or_default();
+            match failed.reason.as_deref() {
+                Some("InvalidTemplate" | "InvalidSpec" | "QuotaExceeded") => return Self::Refused(message),
+                Some("DryRunFailed") => return Self::Unchecked(message),
+                _ => {}
+            }
         }
         match rollout(&status) {
             Some(rollout) => {
@@ -93,6 +97,8 @@ impl State {
         match self {
             Self::Rollout(progress) => progress.has_ended(),
             Self::Refused(_) | Self::Updating => true,
+            // The controller asks again after a backoff.
+            Self::Unchecked(_) => false,
         }
     }
 
@@ -101,7 +107,7 @@ impl State {
             Self::Rollout(progress) => progress.exit_code(),
             Self::Refused(_) => ExitCode::FAILURE,
             // The update goes on without an in-place rollout, as that of a Deployment does.
-            Self::Updating => ExitCode::SUCCESS,
+            Self::Unchecked(_) | Self::Updating => ExitCode::SUCCESS,
         }
     }
 
@@ -116,12 +122,48 @@ impl State {
             }
             Self::Rollout(progress) => progress.text(workload, output)?,
             Self::Refused(why) if is_for_people => format!("{workload}: {why}\n"),
+            Self::Unchecked(why) if is_for_people => format!("{workload}: waiting, no pod is updated: {why}\n"),
             Self::Updating if is_for_people => {
                 format!(
                     "{workload}: no in-place rollout: the template change is not limited to cpu and memory\n"
                 )
             }
-            Self::Refused(_) | Self::Updating => Progress::None.text(workload, output)?,
+            Self::Refused(_) | Self::Unchecked(_) | Self::Updating => Progress::None.text(workload, output)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn state(reason: &str) -> State {
+        let condition = json!({ "type": "FailedUpdate", "status": "True", "reason": reason, "message": "why" });
+        let set = json!({
+            "metadata": { "name": "web", "generation": 2 },
+            "spec": { "selector": {}, "template": {} },
+            "status": {
+                "observedGeneration": 2, "currentRevision": "web-1", "updateRevision": "web-2",
+                "conditions": [condition],
+            },
+        });
+        State::read(&serde_json::from_value(set).unwrap())
+    }
+
+    #[test]
+    fn an_update_that_was_not_checked_yet_goes_on_and_one_that_is_refused_has_ended() {
+        let workload: Workload = "cloneset/web".parse().unwrap();
+        let unchecked = state("DryRunFailed");
+        assert!(!unchecked.has_ended());
+        let text = unchecked.text(&workload, None).unwrap();
+        assert_eq!(text, "cloneset.apps.kruise.io/web: waiting, no pod is updated: why\n");
+        for reason in ["InvalidTemplate", "InvalidSpec", "QuotaExceeded"] {
+            let refused = state(reason);
+            assert!(refused.has_ended(), "{reason}");
+            assert_eq!(refused.text(&workload, None).unwrap(), "cloneset.apps.kruise.io/web: why\n");
+        }
+        assert!(state("PodsStuck").has_ended(), "an update of another kind");
     }
 }

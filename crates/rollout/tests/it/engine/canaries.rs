@@ -1,5 +1,7 @@
+use plumb_harness::object;
 use plumb_rollout::api::{OnFailure, Share};
 use plumb_rollout::engine::{Action, Phase, Settings, Step};
+use serde_json::json;
 
 use super::world::{Fate, World};
 
@@ -96,4 +98,31 @@ fn the_pods_of_a_canary_are_recorded_before_they_are_resized() {
     assert_eq!(world.settle().status.phase, Phase::Paused);
     assert_eq!(grown(&world), ["web-001", "web-004"]);
     assert_eq!(world.record.canaries.chosen, 2);
+}
+
+#[test]
+fn a_canary_chooses_an_unschedulable_pod_only_if_there_is_no_other_one() {
+    let mut world = canary(1, Settings::default());
+    world.max_unavailable = 4;
+    // The first by its name has no node.
+    let mut unscheduled = world.pods["web-000"].clone();
+    unscheduled.spec.as_mut().unwrap().node_name = None;
+    let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" });
+    unscheduled.status = Some(object(json!({ "phase": "Pending", "conditions": [condition] })));
+    world.pods.insert("web-000".to_owned(), unscheduled);
+    world.refresh();
+    world.edit(200);
+    assert_eq!(world.settle().status.phase, Phase::Paused);
+    assert_eq!(grown(&world), ["web-001"]);
+    resume(&mut world);
+    world.settle();
+    assert_eq!(grown(&world).len(), 4, "{:?}", world.sizes());
+
+    let mut world = canary(1, Settings::default());
+    for name in ["web-000", "web-001", "web-002", "web-003"] {
+        world.delete(name);
+    }
+    world.edit(200);
+    world.settle();
+    assert_eq!(grown(&world).len(), 1, "{:?}", world.sizes());
 }
