@@ -19,9 +19,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::admission::Plugins;
 use plumb_controller::InformerFactory;
+use plumb_controller::api_error::is_settled;
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, root_ca, user_of};
 use plumb_harness::{Options, TestCluster, until, until_gone};
+use plumb_metrics::Text;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 use serde_json::json;
@@ -32,6 +34,7 @@ use tokio::task::JoinSet;
 struct Cluster {
     admin: Client,
     authority: watch::Sender<String>,
+    metrics: Metrics,
     _running: JoinSet<()>,
     _informing: JoinSet<()>,
 }
@@ -41,11 +44,12 @@ impl Cluster {
         let plugins = Plugins::default();
         let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
         let (informers, supervisor) = (InformerFactory::default(), Supervisor::default());
+        let metrics = Metrics::default();
         let clients = |name: &str| Clients {
             watch: cluster.client(WATCHER),
             write: cluster.client_as(&user_of(name), GROUPS),
             supervisor: supervisor.clone(),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
         };
         let (authority, published) = watch::channel("first".to_owned());
         let mut running = JoinSet::new();
@@ -53,7 +57,7 @@ impl Cluster {
         running.spawn(root_ca::run(clients(root_ca::NAME), &informers, published));
         running.spawn(aggregation::run(clients(aggregation::NAME), &informers));
         let informing = informers.start(&cluster.client(WATCHER), &supervisor);
-        Self { admin: cluster.admin(), authority, _running: running, _informing: informing }
+        Self { admin: cluster.admin(), authority, metrics, _running: running, _informing: informing }
     }
 
     async fn namespace(&self, name: &str) {
@@ -86,6 +90,35 @@ async fn every_namespace_has_a_default_account_and_the_authority() {
         cluster.authority.send_replace("second".to_owned());
         until(&maps, "kube-root-ca.crt", says("second")).await;
     }
+}
+
+#[tokio::test]
+async fn namespaces_that_are_deleted_at_once_fail_no_reconcile() {
+    let cluster = Cluster::start();
+    let namespaces: Api<Namespace> = Api::all(cluster.admin.clone());
+    // The controllers may have observed a namespace and not its deletion.
+    for number in 0..20 {
+        let name = format!("brief-{number}");
+        cluster.namespace(&name).await;
+        namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+    // The reply that they get then counts as no failure.
+    let late: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "late" } })).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), "brief-0");
+    let refused = maps.create(&PostParams::default(), &late).await.unwrap_err();
+    assert!(refused.to_string().contains("because it is being terminated"), "{refused:?}");
+    assert!(is_settled(&refused), "{refused:?}");
+    cluster.namespace("last").await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), "last");
+    until(&maps, "kube-root-ca.crt", |_| true).await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.admin.clone(), "last");
+    until(&accounts, "default", |_| true).await;
+    let mut text = Text::default();
+    cluster.metrics.render(&mut text);
+    let text = text.finish();
+    let errors = text.lines().filter(|line| line.starts_with("controller_runtime_reconcile_errors_total{"));
+    let errors: Vec<&str> = errors.collect();
+    assert!(errors.len() >= 3 && errors.iter().all(|line| line.ends_with(" 0")), "{errors:?}");
 }
 
 #[tokio::test]

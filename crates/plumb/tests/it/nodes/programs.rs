@@ -2,6 +2,7 @@
 //! do when a container starts, stops or is not live.
 
 use std::fs;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
@@ -149,6 +150,50 @@ async fn containers_of_any_user_read_objects_and_fields_of_their_pod() {
     };
     assert_eq!(text, lines("one-ours\n", "0 0"));
     assert_eq!(printed(&api, "files", "other").await, lines("", "65534 3000"));
+    // `containerStatuses[].user` (KEP-3619).
+    let statuses = api.get("files").await.unwrap().status.unwrap().container_statuses.unwrap();
+    for (name, uid, gid) in [("root", 0, 0), ("other", 65534, 3000)] {
+        let user = statuses.iter().find(|status| status.name == name).and_then(|status| status.user.clone());
+        let user = user.and_then(|user| user.linux).unwrap();
+        assert_eq!((user.uid, user.gid), (uid, gid), "{name}");
+        let mut groups = user.supplemental_groups.unwrap_or_default();
+        groups.retain(|group| *group != gid);
+        assert_eq!(groups, [1001], "{name}");
+    }
+    cluster.stop();
+    machine.clear().await;
+}
+
+/// The files below a folder whose names begin so, with their sizes.
+fn files_below(folder: &Path, prefix: &str) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path(), prefix)),
+            Ok(kind) if kind.is_file() && name.starts_with(prefix) => {
+                found.push((name, entry.metadata().unwrap().len()));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_rotated_at_the_size_of_the_flag_and_as_many_are_kept_as_it_says() {
+    let Some(machine) = Machine::here() else { return };
+    let flags = ["--container-log-max-size", "4Ki", "--container-log-max-files", "3"];
+    let cluster = machine.start(&flags);
+    let api = pods(&cluster).await;
+    let printer = script("printer", "i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done", &[]);
+    create(&api, &pod("logs", json!({ "containers": [printer] }))).await;
+    // The current file ends with the last line.
+    let text = printed(&api, "logs", "printer").await;
+    assert!(text.ends_with("line 999\n") && !text.contains("line 0\n"), "{text}");
+    let logs = files_below(&machine.data(), "0.log");
+    assert_eq!(logs.len(), 3, "{logs:?}");
+    assert!(logs.iter().all(|(_, size)| *size <= 8192), "{logs:?}");
     cluster.stop();
     machine.clear().await;
 }
