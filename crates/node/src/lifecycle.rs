@@ -52,6 +52,8 @@ pub struct View<'a> {
     pub failed_until: &'a [Option<Timestamp>],
     /// Whether a container may be started now, by position: false while others are stopped to free resources for it.
     pub may_start: &'a [bool],
+    /// Until when a container with a new image waits for a resize that its pod announces, by position: one restart serves both.
+    pub resize_awaited: &'a [Option<Timestamp>],
     /// Whether the pod terminates.
     pub terminating: bool,
     /// The current time.

@@ -12,6 +12,7 @@
 mod act;
 mod actuation;
 mod allocated;
+mod announced;
 mod cleanup;
 mod count;
 mod ephemeral;
@@ -55,6 +56,7 @@ use crate::shutdown::{OngoingTermination, Termination};
 use crate::status::StatusInput;
 use actuation::Actuation;
 use allocated::AdoptedVolumes;
+use announced::AnnouncedResize;
 use count::Counted;
 use error::SyncError;
 use failures::Failures;
@@ -165,6 +167,8 @@ pub(crate) struct Worker {
     /// The attempt after the last one that ran, of each container by position.
     next_attempts: Vec<u32>,
 
+    /// The resize that the pod announces.
+    announced: AnnouncedResize,
     /// The containers whose post-start hook runs.
     post_start_hooks: BTreeSet<ContainerId>,
     /// The containers whose post-start hook failed, with the error, until the next observation.
@@ -200,7 +204,10 @@ impl Worker {
     ) -> Self {
         let count = info.shape.containers.len();
         let observed = observe::empty(&info.shape);
+        let mut announced = AnnouncedResize::default();
+        announced.observe(&pod, (node.clock)());
         Self {
+            announced,
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node,
             sender,
@@ -332,6 +339,7 @@ impl Worker {
             // The pod keeps its last valid spec.
             Err(error) => tracing::warn!(%error, uid = self.uid, "invalid resources in a pod's spec"),
         }
+        self.announced.observe(&pod, (self.node.clock)());
         self.pod = pod;
         self.refresh_volumes();
         self.node.workers.update_pod(&self.uid, self.pod.clone());
@@ -566,6 +574,7 @@ impl Worker {
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),
             may_start: &may_start,
+            resize_awaited: &self.resize_awaited(),
             terminating: !self.state.is_syncing(),
             now,
         })

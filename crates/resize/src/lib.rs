@@ -19,6 +19,7 @@
 //! | what is `1.5Gi`, exactly? | [`quantity`], [`list`] |
 //! | which resources has a pod, and which QoS class? | [`pod`], [`qos`], [`aggregate`] |
 //! | which resources is it accounted for during a resize? | [`accounting`] |
+//! | is a resize announced that a restart should wait for? | [`announced`] |
 //! | which defaults does the API server set? | [`defaulting`], [`alpha`] |
 //! | is the change valid? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
 //! | does the node admit it? | [`admission`], and in which order: [`queue`] |
@@ -34,6 +35,7 @@ pub mod accounting;
 pub mod admission;
 pub mod aggregate;
 pub mod alpha;
+pub mod announced;
 pub mod cgroup;
 pub mod defaulting;
 pub mod features;

@@ -92,7 +92,8 @@ fn reconcile(view: View<'_>, decision: &mut Decision, position: usize) {
         State::Starting => {}
         State::Running { .. } => {
             let health = view.health(position);
-            let changed = container.image.as_deref().is_some_and(|image| image != observed.image);
+            let changed = container.image.as_deref().is_some_and(|image| image != observed.image)
+                && !awaits_resize(view, decision, position);
             let why = if changed {
                 StopReason::Changed
             } else if health.startup == Startup::Failed {
@@ -107,6 +108,9 @@ fn reconcile(view: View<'_>, decision: &mut Decision, position: usize) {
         State::Exited { code, .. } => {
             // A new image is started in any case, whatever the exit code of the old one.
             let changed = container.image.as_deref().is_some_and(|image| image != observed.image);
+            if changed && awaits_resize(view, decision, position) {
+                return;
+            }
             if !changed && !view.is_restarting(position) && !restarts_after(view.spec, container, *code) {
                 return;
             }
@@ -127,6 +131,17 @@ fn is_due(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
             false
         }
         None => true,
+    }
+}
+
+/// Whether a container with a new image waits for a resize that its pod announces; if so, sets the wake-up.
+fn awaits_resize(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
+    match view.resize_awaited.get(position).copied().flatten().filter(|until| *until > view.now) {
+        Some(until) => {
+            decision.wake_at(until);
+            true
+        }
+        None => false,
     }
 }
 

@@ -24,6 +24,7 @@ struct Scene {
     not_before: Vec<Option<Timestamp>>,
     failed_until: Vec<Option<Timestamp>>,
     may_start: Vec<bool>,
+    resize_awaited: Vec<Option<Timestamp>>,
     terminating: bool,
     now: Timestamp,
 }
@@ -54,6 +55,7 @@ impl Scene {
             not_before: vec![None; 4],
             failed_until: vec![None; 4],
             may_start: vec![true; 4],
+            resize_awaited: vec![None; 4],
             terminating: false,
             now: Timestamp::UNIX_EPOCH,
         }
@@ -123,6 +125,7 @@ impl Scene {
             not_before: &self.not_before,
             failed_until: &self.failed_until,
             may_start: &self.may_start,
+            resize_awaited: &self.resize_awaited,
             terminating: self.terminating,
             now: self.now,
         })
@@ -253,6 +256,29 @@ fn a_container_that_is_not_well_or_has_another_image_is_stopped_once() {
     assert_eq!(scene.actions(), expected);
     scene.stopping = ["1-0", "2-0", "3-0"].map(ContainerId::from).into();
     assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn a_container_with_another_image_waits_for_a_resize_that_its_pod_announces_but_not_for_long() {
+    let second = |second: i64| Timestamp::from_second(second).unwrap();
+    let mut scene = Scene::running("Always");
+    scene.observed.containers[2].as_mut().unwrap().image = "old".into();
+    scene.resize_awaited[2] = Some(second(10));
+    let waits = Decision { actions: Vec::new(), wake: Some(second(10)) };
+    assert_eq!(scene.decide(), waits);
+    // A probe that fails does not wait for it.
+    scene.health[2].live = false;
+    assert_eq!(scene.actions(), [Action::Stop { container: 2, why: StopReason::NotLive }]);
+    scene.exit(2, 1);
+    scene.observed.containers[2].as_mut().unwrap().image = "old".into();
+    assert_eq!(scene.decide(), waits, "it has ended meanwhile");
+    for requested in [false, true] {
+        let mut scene = Scene::running("Always");
+        scene.observed.containers[2].as_mut().unwrap().image = "old".into();
+        scene.now = second(if requested { 1 } else { 10 });
+        scene.resize_awaited[2] = (!requested).then(|| second(10));
+        assert_eq!(scene.actions(), [Action::Stop { container: 2, why: StopReason::Changed }]);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
+use plumb_resize::announced::{self, Announced};
 use serde_json::{Value, json};
 
 use super::change::{Change, Vertical};
@@ -78,6 +79,8 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
                 (record.previous, record.added) = (change.target(), Vec::new());
             }
             let intent = merged(record.patch(pod), hooks.on_begin(pod));
+            let announced = change.as_deref().and_then(|change| announcement(&intent, change));
+            let intent = announcing(pod, intent, announced);
             let mut writes = vec![PodWrite::Patch(intent)];
             writes.extend(change.iter().flat_map(|change| resize(pod, change)));
             Some(Plan { record, writes })
@@ -106,10 +109,32 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
                 ..record
             };
             let more = if back { hooks.on_back(pod, &record) } else { hooks.on_done(pod) };
-            let writes = vec![PodWrite::Patch(merged(record.patch(pod), more))];
+            let patch = merged(record.patch(pod), more);
+            let writes = vec![PodWrite::Patch(announcing(pod, patch, None))];
             Some(Plan { record, writes })
         }
     }
+}
+
+/// The announcement of a resize, if it restarts containers whose images the intent changes: then the node restarts them once for
+/// both.
+fn announcement(intent: &Value, change: &Vertical) -> Option<String> {
+    let containers = intent["spec"]["containers"].as_array()?;
+    let has_new_image = |name: &str| {
+        containers.iter().any(|container| container["name"] == name && container["image"].is_string())
+    };
+    let announced = change.containers.iter().filter(|one| one.restarts && has_new_image(&one.name));
+    let announced: Announced = announced.map(|one| (one.name.clone(), one.sent.clone())).collect();
+    // Plain data always has a JSON form.
+    (!announced.is_empty()).then(|| serde_json::to_string(&announced).unwrap_or_default())
+}
+
+/// Adds the announcement of a resize to a patch, and removes that of before.
+fn announcing(pod: &Pod, mut patch: Value, announced: Option<String>) -> Value {
+    if announced.is_some() || announced::text(pod).is_some() {
+        patch["metadata"]["annotations"][announced::ANNOTATION] = json!(announced);
+    }
+    patch
 }
 
 /// Plans the resize of a pod back to its resources before the rollout, for a reason. None if the pod has no intent for this
@@ -179,8 +204,9 @@ async fn record_refusal(
     let failure = Failure::refused(reason, message.to_owned(), before, now);
     result.delay = failure.retry_at.map(|at| at.duration_since(now));
     let record = PodRecord { failure: Some(failure), ..plan.record.clone() };
+    let patch = announcing(result.pod.as_deref().unwrap_or(pod), record.patch(pod), None);
     // If this write fails, the controller sends the resize again and the API server refuses it again.
-    match send(api, &pod.name_any(), &PodWrite::Patch(record.patch(pod))).await {
+    match send(api, &pod.name_any(), &PodWrite::Patch(patch)).await {
         Ok(pod) => result.pod = Some(Box::new(pod)),
         Err(error) => tracing::debug!(pod = pod.name_any(), %error, "cannot record a refused resize"),
     }

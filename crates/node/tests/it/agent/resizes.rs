@@ -5,6 +5,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Patch, PatchParams};
 use plumb_features::FeatureGates;
 use plumb_harness::eventually;
+use plumb_resize::announced;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_runtime::Error;
@@ -137,6 +138,31 @@ async fn a_container_whose_resize_policy_requires_it_is_restarted_alone_and_once
     let restarts: Vec<i32> =
         pod.status.unwrap().container_statuses.unwrap().iter().map(|status| status.restart_count).collect();
     assert_eq!(restarts, [1, 0]);
+}
+
+#[tokio::test]
+async fn a_new_image_and_the_resize_that_it_announces_restart_a_container_once() {
+    let site = Site::start(Rules::v1_36()).await;
+    let mut containers = one(equal("100m", "64Mi"));
+    containers[0]["resizePolicy"] =
+        json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    site.pod("a", containers).await;
+    site.settled("a").await;
+    let text = json!({ "c": equal("100m", "128Mi") }).to_string();
+    let patch = json!({
+        "metadata": { "annotations": { announced::ANNOTATION: text } },
+        "spec": { "containers": [{ "name": "c", "image": "plumb/load:other" }] },
+    });
+    site.pods().patch("a", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    // The node observes the new image before the resize is requested.
+    let observed = |pod: &Pod| pod.status.as_ref().and_then(|status| status.observed_generation) == Some(2);
+    let waits = site.until("a", observed).await;
+    assert_eq!(status(&waits).restart_count, 0);
+    site.resize("a", equal("100m", "128Mi")).await;
+    let is_new = |pod: &Pod| status(pod).restart_count > 0 && is_settled(pod);
+    let pod = site.until("a", is_new).await;
+    assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["memory"].0, "128Mi");
+    assert_eq!((status(&pod).restart_count, status(&pod).image.as_str()), (1, "plumb/load:other"));
 }
 
 #[tokio::test]

@@ -122,13 +122,17 @@ impl State {
             }
             Self::Rollout(progress) => progress.text(workload, output)?,
             Self::Refused(why) if is_for_people => format!("{workload}: {why}\n"),
-            Self::Unchecked(why) if is_for_people => format!("{workload}: waiting, no pod is updated: {why}\n"),
+            Self::Unchecked(why) if is_for_people => {
+                format!("{workload}: waiting, no pod is updated: {why}\n")
+            }
             Self::Updating if is_for_people => {
                 format!(
                     "{workload}: no in-place rollout: the template change is not limited to cpu and memory\n"
                 )
             }
-            Self::Refused(_) | Self::Unchecked(_) | Self::Updating => Progress::None.text(workload, output)?,
+            Self::Refused(_) | Self::Unchecked(_) | Self::Updating => {
+                Progress::None.text(workload, output)?
+            }
         })
     }
 }
@@ -140,7 +144,8 @@ mod tests {
     use super::*;
 
     fn state(reason: &str) -> State {
-        let condition = json!({ "type": "FailedUpdate", "status": "True", "reason": reason, "message": "why" });
+        let condition =
+            json!({ "type": "FailedUpdate", "status": "True", "reason": reason, "message": "why" });
         let set = json!({
             "metadata": { "name": "web", "generation": 2 },
             "spec": { "selector": {}, "template": {} },
