@@ -467,7 +467,9 @@ fn all_containers_are_restarted_even_if_the_one_that_caused_it_crashes_before_th
         let others: Vec<usize> = (2..4).filter(|position| *position != cause).collect();
         let starts: Vec<Action> = others.iter().map(|position| start(*position, 1)).collect();
         assert_eq!(scene.actions(), starts, "{cause}");
-        others.into_iter().for_each(|position| scene.restart(position));
+        for position in others {
+            scene.restart(position);
+        }
         assert_eq!(scene.decide(), Decision::default(), "{cause}");
         // The run that caused it is kept no longer.
         scene.exit(cause, 1);
