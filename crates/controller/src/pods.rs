@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodCondition, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -15,7 +15,10 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// of its containers, which only its node reads.
 pub fn essence(mut pod: Pod) -> Pod {
     if let Some(spec) = &mut pod.spec {
-        spec.containers = Vec::new();
+        spec.containers.retain_mut(|container| {
+            *container = Container { ports: named_ports(container), ..Container::default() };
+            container.ports.is_some()
+        });
         let claims = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
         let volumes: Vec<Volume> = spec.volumes.take().into_iter().flatten().filter(claims).collect();
         spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
@@ -23,6 +26,7 @@ pub fn essence(mut pod: Pod) -> Pod {
             *container = Container {
                 name: std::mem::take(&mut container.name),
                 restart_policy: container.restart_policy.take(),
+                ports: named_ports(container),
                 ..Container::default()
             };
         }
@@ -37,6 +41,13 @@ pub fn essence(mut pod: Pod) -> Pod {
         }
     }
     pod
+}
+
+/// The ports of a container that have a name: target ports of Services may be such names.
+fn named_ports(container: &mut Container) -> Option<Vec<ContainerPort>> {
+    let mut ports = container.ports.take()?;
+    ports.retain(|port| port.name.is_some());
+    (!ports.is_empty()).then_some(ports)
 }
 
 /// The phase of a pod.

@@ -4,18 +4,21 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
 use plumb_controller::Clock;
 use plumb_controllers::budgets::{Budgets, stale};
+use plumb_controllers::endpoints::membership::Membership;
 use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
-    accounts, aggregation, certificates, garbage, kubernetes_service, namespaces, nodes, pod_gc, protection,
-    quota, root_ca, signing, taints, tokens,
+    accounts, aggregation, certificates, endpoint, endpointslice, endpointslicemirroring, garbage,
+    kubernetes_service, load_balancer, namespaces, nodes, pod_gc, protection, quota, root_ca, signing,
+    taints, tokens,
 };
 use tokio::task::JoinSet;
 
@@ -55,6 +58,14 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(stale::run(informers, clients(Budgets::NAME), clock.clone()));
     running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
     running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
+
+    let membership = Membership::new(&factory.informer::<Service>(), &informers.pods);
+    let config = endpointslice::Config::new(clock.clone());
+    running.spawn(endpoint::run(clients(endpoint::NAME), factory, &membership, config.clone()));
+    running.spawn(endpointslice::run(clients(endpointslice::NAME), factory, &membership, config));
+    let mirroring = clients(endpointslicemirroring::NAME);
+    running.spawn(endpointslicemirroring::run(mirroring, factory, clock.clone()));
+    running.spawn(load_balancer::run(clients(load_balancer::NAME), factory, clock.clone()));
 
     let graph_builder: Arc<GraphBuilder> = Arc::default();
     running.spawn(graph_builder::run(&graph_builder, clients(garbage::NAME)));

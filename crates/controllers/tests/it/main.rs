@@ -4,6 +4,7 @@
 
 mod certificates;
 mod collecting;
+mod endpoints;
 mod events;
 mod heartbeats;
 mod jobs;

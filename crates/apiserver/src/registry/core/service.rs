@@ -63,9 +63,7 @@ impl Strategy for ServiceStrategy {
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
         let mut warnings = warnings::of(new);
-        warnings.push(no_effect::of_kind(
-            "no proxy forwards connections to a Service, and no controller creates its endpoints",
-        ));
+        warnings.push(no_effect::of_kind("no proxy forwards connections to a Service"));
         warnings
     }
 

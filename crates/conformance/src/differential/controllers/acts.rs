@@ -1,5 +1,6 @@
 //! What is asked of both clusters at a time, and that both have taken it in.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future;
@@ -118,9 +119,12 @@ impl ScenarioRun {
             return Ok(Some(End::Apart(vec![difference(&format!("no {key}"), "", "")])));
         };
         let now = now();
+        // The pods of both clusters have the same addresses, since they start in the same order.
+        let number = self.acted.fetch_add(1, Ordering::Relaxed) + 1;
+        let ip = format!("10.64.{}.{}", number / 250, number % 250);
         let (reference, subject) = future::try_join(
-            perform(&self.sides[0], (&one.0, &one.1.name), first, due, &now),
-            perform(&self.sides[1], (&other.0, &other.1.name), second, due, &now),
+            perform(&self.sides[0], (&one.0, &one.1.name), first, due, (&ip, &now)),
+            perform(&self.sides[1], (&other.0, &other.1.name), second, due, (&ip, &now)),
         )
         .await?;
         let about = [one.1, other.1].map(|about| About { goes: *due == NodeAction::Delete, ..about });
@@ -134,7 +138,7 @@ async fn perform(
     (path, name): (&str, &str),
     object: &Value,
     due: &NodeAction,
-    now: &str,
+    (ip, now): (&str, &str),
 ) -> Result<Response, Error> {
     let client = &side.client;
     let status = async |body: Value| {
@@ -152,7 +156,7 @@ async fn perform(
                     return Ok(bound);
                 }
             }
-            status(simulated::running(object, *ready, now)).await
+            status(simulated::running(object, *ready, ip, now)).await
         }
         NodeAction::End { code } => status(simulated::ended(object, *code, now)).await,
         NodeAction::Delete => {

@@ -22,13 +22,14 @@ const fn of_cluster(kind: &'static str, plural: &'static str) -> Kind {
 }
 
 /// Every kind, owners before what they own.
-pub(super) const KINDS: [Kind; 18] = [
+pub(super) const KINDS: [Kind; 21] = [
     of_cluster("Namespace", "namespaces"),
     of_cluster("Node", "nodes"),
     namespaced("", "ServiceAccount", "serviceaccounts"),
     namespaced("", "ConfigMap", "configmaps"),
     namespaced("", "Secret", "secrets"),
     namespaced("", "ResourceQuota", "resourcequotas"),
+    namespaced("", "Service", "services"),
     namespaced("policy", "PodDisruptionBudget", "poddisruptionbudgets"),
     namespaced("batch", "CronJob", "cronjobs"),
     namespaced("apps", "Deployment", "deployments"),
@@ -40,6 +41,8 @@ pub(super) const KINDS: [Kind; 18] = [
     namespaced("apps", "ControllerRevision", "controllerrevisions"),
     namespaced("", "PersistentVolumeClaim", "persistentvolumeclaims"),
     namespaced("", "Pod", "pods"),
+    namespaced("", "Endpoints", "endpoints"),
+    namespaced("discovery.k8s.io", "EndpointSlice", "endpointslices"),
     namespaced("", "Event", "events"),
 ];
 

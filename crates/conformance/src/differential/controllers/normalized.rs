@@ -153,6 +153,8 @@ fn plain(object: &Value) -> Value {
     {
         data.values_mut().for_each(|value| *value = json!("<authority>"));
     }
+    mask_addresses(&mut object);
+    sort_endpoints(&mut object);
     // The order of the list has no meaning.
     for (list, by) in [("/status/conditions", ["type", "status"]), ("/spec/taints", ["key", "effect"])] {
         if let Some(list) = object.pointer_mut(list).and_then(Value::as_array_mut) {
@@ -160,6 +162,33 @@ fn plain(object: &Value) -> Value {
         }
     }
     object
+}
+
+/// Masks the addresses and ports that the API server allocates to a Service.
+fn mask_addresses(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if spec.get("clusterIP").is_none_or(|ip| ip == "None") {
+        return;
+    }
+    spec.insert("clusterIP".to_owned(), json!("<address>"));
+    if let Some(all) = spec.get_mut("clusterIPs").and_then(Value::as_array_mut) {
+        all.fill(json!("<address>"));
+    }
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(port) = port.get_mut("nodePort") {
+            *port = json!("<port>");
+        }
+    }
+}
+
+/// Sorts lists that kube-controller-manager takes from a map, or sorts by hashes of uids and generated names.
+fn sort_endpoints(object: &mut Value) {
+    if let Some(endpoints) = object.get_mut("endpoints").and_then(Value::as_array_mut) {
+        endpoints.sort_by_key(|endpoint| endpoint["addresses"].to_string());
+    }
+    if let Some(subsets) = object.get_mut("subsets").and_then(Value::as_array_mut) {
+        subsets.sort_by_key(|subset| (subset["ports"].to_string(), subset["addresses"][0]["ip"].to_string()));
+    }
 }
 
 impl NormalizedNamespace {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use futures::future;
@@ -84,6 +85,8 @@ pub(super) struct ScenarioRun {
     scenario: Scenario,
     happened: Vec<String>,
     played: ScenarioResult,
+    /// How many actions of simulated nodes there were.
+    pub(super) acted: AtomicUsize,
 }
 
 /// The end of a step.
@@ -103,7 +106,15 @@ impl ScenarioRun {
         run: &str,
     ) -> Self {
         let namespace = format!("{}-{run}", scenario.name);
-        Self { sides, kept, scenario, namespace, happened: Vec::new(), played: ScenarioResult::default() }
+        Self {
+            sides,
+            kept,
+            scenario,
+            namespace,
+            happened: Vec::new(),
+            played: ScenarioResult::default(),
+            acted: AtomicUsize::new(0),
+        }
     }
 
     /// Runs it up to the first final difference, and deletes its objects.

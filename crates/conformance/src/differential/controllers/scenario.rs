@@ -8,9 +8,10 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// The scenarios in the repository, by subject; those that take long come first.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 8] = [
     include_str!("../../../differential/controllers/cronjobs.yaml"),
     include_str!("../../../differential/controllers/housekeeping.yaml"),
+    include_str!("../../../differential/controllers/endpoints.yaml"),
     include_str!("../../../differential/controllers/deployments.yaml"),
     include_str!("../../../differential/controllers/replicas.yaml"),
     include_str!("../../../differential/controllers/statefulsets.yaml"),
