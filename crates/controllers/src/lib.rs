@@ -31,6 +31,7 @@ pub mod job;
 pub mod kubernetes_service;
 pub mod load_balancer;
 pub mod namespaces;
+pub mod node_ipam;
 pub mod nodes;
 pub mod pod_gc;
 pub mod protection;

@@ -3,6 +3,7 @@
 mod autoscaler;
 mod join;
 mod limits;
+mod network;
 mod node;
 #[cfg(test)]
 mod reference;
@@ -23,6 +24,7 @@ use tracing_subscriber::filter::ParseError;
 pub(crate) use autoscaler::AutoscalerFlags;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
+pub(crate) use network::ClusterNetworkFlags;
 pub(crate) use node::{
     CpuPolicy, CriFlags, DieAt, DriverKind, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind,
     may_run_containers,
@@ -347,6 +349,8 @@ pub(crate) struct Up {
     /// restarts.
     #[arg(long, hide = true)]
     pub(crate) abort_tasks_on_signal: bool,
+    #[command(flatten)]
+    pub(crate) network: ClusterNetworkFlags,
     #[command(flatten)]
     pub(crate) autoscaler: AutoscalerFlags,
     #[command(flatten)]

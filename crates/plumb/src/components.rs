@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::AutoscalerFlags;
 use crate::invitation::Binding;
+use crate::pod_network::ClusterNetwork;
 use crate::{autoscaler, controllers, rollout, scheduler};
 
 /// Every component that runs.
@@ -146,6 +147,8 @@ pub(crate) struct Context<'a> {
     pub(crate) advertised: SocketAddr,
     /// Where pods reach the API.
     pub(crate) reached_by_pods: SocketAddr,
+    /// The network of the pods of all nodes, if they have one.
+    pub(crate) network: Option<&'a ClusterNetwork>,
     /// How the autoscaler works.
     pub(crate) autoscaler: &'a AutoscalerFlags,
 }

@@ -17,7 +17,7 @@ use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
     accounts, aggregation, certificates, endpoint, endpointslice, endpointslicemirroring, garbage,
-    kubernetes_service, load_balancer, namespaces, nodes, pod_gc, protection, quota, root_ca, signing,
+    kubernetes_service, load_balancer, namespaces, node_ipam, nodes, pod_gc, protection, quota, root_ca, signing,
     taints, tokens,
 };
 use tokio::task::JoinSet;
@@ -57,6 +57,13 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
     running.spawn(stale::run(informers, clients(Budgets::NAME), clock.clone()));
     running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
+    if let Some(network) = context.network {
+        match node_ipam::run(informers, clients(node_ipam::USER), network.range.clone(), clock.clone()) {
+            Ok(allocating) => _ = running.spawn(allocating),
+            // It was checked with the flags.
+            Err(error) => tracing::error!(%error, "nodes get no networks for their pods"),
+        }
+    }
     running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
 
     let membership = Membership::new(&factory.informer::<Service>(), &informers.pods);
@@ -93,7 +100,11 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     // Last: the informers start with it, and everything that watches has to be known by then.
     running.spawn(manager.run(watcher()));
     let writer = client(User::new(user_of(WRITER), "", GROUPS));
-    let settings = NodeSettings { binding: context.binding.clone(), client_authorities };
+    let settings = NodeSettings {
+        binding: context.binding.clone(),
+        pod_network: context.network.map(|network| network.network),
+        client_authorities,
+    };
     running.spawn(async move {
         if let Err(error) = publish(&writer, &invitation, &settings).await {
             tracing::error!(

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use nix::mount::{MntFlags, umount2};
 use nix::unistd::{Uid, geteuid};
+use plumb_pod_network::Names;
 use plumb_runtime::builtin::{self, Builtin};
 use plumb_runtime::cgroup::{Layout, Tree};
 use plumb_runtime::types::{ContainerFilter, SandboxFilter};
@@ -99,6 +100,8 @@ async fn remove_builtin_pods(data: &Path) -> anyhow::Result<(usize, usize)> {
     let containers =
         runtime.list_containers(&ContainerFilter::default()).await.context("listing containers")?;
     runtime.clear().await.context("removing what the containers left")?;
+    let cluster = builtin::cgroup_of(data).context("finding the data directory")?;
+    plumb_pod_network::clear(&Names::new(&cluster)).context("removing the routes to other nodes")?;
     Ok((pods, containers.len()))
 }
 

@@ -11,6 +11,7 @@ use plumb_resize::rules::Dialect;
 use serde_json::{Value, json};
 
 use crate::features;
+use crate::pod_network::PodNetwork;
 
 /// The user that writes it.
 pub(crate) const WRITER: &str = "cluster-info";
@@ -42,6 +43,8 @@ pub(crate) struct Binding {
 pub(crate) struct NodeSettings {
     /// Which rules bind.
     pub(crate) binding: Binding,
+    /// The network of the pods of all nodes, if they have one.
+    pub(crate) pod_network: Option<PodNetwork>,
     /// The certificates, in PEM, of the authorities that sign the client certificates that a node's server accepts. Empty
     /// where the cluster does not say.
     pub(crate) client_authorities: String,
@@ -55,16 +58,15 @@ pub(crate) async fn publish(
 ) -> anyhow::Result<()> {
     let kubeconfig = to_kubeconfig(invitation)?;
     put(client, PUBLIC, json!({ "kubeconfig": kubeconfig })).await?;
-    put(
-        client,
-        OF_NODES,
-        json!({
-            "resize-dialect": name_of(settings.binding.dialect),
-            "feature-gates": features::list(&settings.binding.gates),
-            CLIENT_CA: settings.client_authorities,
-        }),
-    )
-    .await
+    let mut data = json!({
+        "resize-dialect": name_of(settings.binding.dialect),
+        "feature-gates": features::list(&settings.binding.gates),
+        CLIENT_CA: settings.client_authorities,
+    });
+    if let (Some(data), Some(network)) = (data.as_object_mut(), settings.pod_network) {
+        data.extend(network.to_entries());
+    }
+    put(client, OF_NODES, data).await
 }
 
 async fn put(client: &Client, (namespace, name): (&str, &str), data: Value) -> anyhow::Result<()> {
@@ -111,6 +113,7 @@ pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), OF_NODES.0);
     let usual = NodeSettings {
         binding: Binding { dialect: Dialect::default(), gates: FeatureGates::default() },
+        pod_network: None,
         client_authorities: String::new(),
     };
     let found = match maps.get_opt(OF_NODES.1).await {
@@ -125,7 +128,8 @@ pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
         tracing::warn!(%error, "the cluster is of another version; its feature gate is left out");
     }
     let binding = Binding { dialect: text("resize-dialect").parse()?, gates };
-    Ok(NodeSettings { binding, client_authorities: text(CLIENT_CA).to_owned() })
+    let pod_network = PodNetwork::from_entries(|name| Some(text(name)));
+    Ok(NodeSettings { binding, pod_network, client_authorities: text(CLIENT_CA).to_owned() })
 }
 
 fn name_of(dialect: Dialect) -> &'static str {

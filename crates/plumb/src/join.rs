@@ -63,7 +63,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     };
     let Enrolled { connection, authority, renewal: client_renewal, certificate } =
         enrol::enrol(&args, data, &name).await?;
-    let NodeSettings { binding, client_authorities } = settings(&args, &connection).await;
+    let NodeSettings { binding, pod_network, client_authorities } = settings(&args, &connection).await;
     let rules = Rules::new(binding.dialect, &binding.gates);
 
     let config = NodeConfig {
@@ -73,6 +73,9 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         port: listener.address().port(),
         client: connection.client(),
         api: connection.host_and_port(),
+        api_on_bridge: None,
+        node_bridge: None,
+        pod_network,
         rules,
     };
     let (mut agent, _) = environment.agent(&args.like, config).await?;

@@ -26,6 +26,7 @@ mod invitation;
 mod join;
 mod kubeconfig;
 mod nodes;
+mod pod_network;
 mod rate_limit;
 mod reachability;
 mod reading;

@@ -3,6 +3,7 @@
 mod aside;
 mod cri;
 mod environment;
+mod pod_network;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,6 +21,7 @@ use plumb_node::shutdown::GracePeriods;
 use plumb_resize::rules::Rules;
 
 use crate::cli::Up;
+use crate::pod_network::PodNetwork;
 use crate::up::Signals;
 use crate::usage::Measurements;
 
@@ -61,6 +63,10 @@ impl Nodes {
 pub(crate) struct ClusterContext<'a> {
     /// Where pods find the API: host and port.
     pub(crate) api: (String, u16),
+    /// The address on the bridge of this machine's pods at which the cluster says that the API is, if containers run here.
+    pub(crate) api_on_bridge: Option<Ipv4Addr>,
+    /// The network of the pods of all nodes, if they have one.
+    pub(crate) pod_network: Option<PodNetwork>,
     /// The data directory.
     pub(crate) data: &'a Path,
     /// The address of the nodes.
@@ -84,7 +90,9 @@ pub(crate) async fn start(
     rules: &Rules,
     context: ClusterContext<'_>,
 ) -> anyhow::Result<Nodes> {
-    let ClusterContext { api, data, address, kubelets, pki, measurements, shutdown, descriptors } = context;
+    let ClusterContext { api_on_bridge, pod_network, .. } = context;
+    let ClusterContext { api, data, address, kubelets, pki, measurements, shutdown, descriptors, .. } =
+        context;
     let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
     let mut environment = NodeEnvironment::prepare(&args.node, data)?;
     let tls = serve::tls(pki)?;
@@ -106,6 +114,9 @@ pub(crate) async fn start(
             port: listener.address().port(),
             client: Client::new(server.inside(user), "default"),
             api: api.clone(),
+            api_on_bridge,
+            node_bridge: None,
+            pod_network,
             rules: rules.clone(),
         };
         let (agent, usage) = environment.agent(&args.node, config).await?;

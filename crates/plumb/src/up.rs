@@ -25,6 +25,7 @@ use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
 use crate::invitation::Binding;
+use crate::pod_network::ClusterNetwork;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
 
@@ -163,6 +164,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
     // Pods do not reach a loopback address; the node carries their connections from the gateway.
+    let network = ClusterNetwork::new(&args, data)?;
     let bridged = gateway.filter(|_| advertised.ip().is_loopback()).map(IpAddr::V4);
     let metrics = plumb_controller::metrics::Metrics::default();
     let shown = metrics.clone();
@@ -177,12 +179,15 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         authority: &authority,
         advertised,
         reached_by_pods: SocketAddr::new(bridged.unwrap_or(advertised.ip()), advertised.port()),
+        network: network.as_ref(),
         autoscaler: &args.autoscaler,
     });
     let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
     let nodes = if args.components.contains(NODE) {
         let context = nodes::ClusterContext {
             api: (advertised.ip().to_string(), advertised.port()),
+            api_on_bridge: gateway,
+            pod_network: network.as_ref().map(|network| network.network),
             data,
             address: node_ip,
             kubelets,

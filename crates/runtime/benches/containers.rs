@@ -41,6 +41,8 @@ async fn open(folder: &Path) -> Result<Builtin> {
         cgroups: Layout::detect()?,
         shim,
         pod_network: None,
+        cluster_network: None,
+        mtu: None,
         masquerade: false,
         guard_window: plumb_runtime::builtin::GUARD_WINDOW,
         registry: RegistryConfig::default(),

@@ -65,6 +65,10 @@ pub struct Config {
     pub shim: (PathBuf, Vec<String>),
     /// The pod network and the length of its prefix; `None` derives one from the data directory.
     pub pod_network: Option<(Ipv4Addr, u8)>,
+    /// The network of the pods of all nodes and the length of its prefix, where they reach each other at their own addresses.
+    pub cluster_network: Option<(Ipv4Addr, u8)>,
+    /// The MTU of the interfaces of pods; `None` leaves it to the kernel.
+    pub mtu: Option<u32>,
     /// Whether pods reach beyond this machine, with its address. The kernel then forwards packets (`ip_forward`).
     pub masquerade: bool,
     /// The program that is built into an image.
@@ -143,6 +147,12 @@ pub struct Bridge {
 pub fn gateway_of(data_dir: &Path) -> io::Result<Ipv4Addr> {
     let network = Naming::of(&std::fs::canonicalize(data_dir)?).network();
     Ok(network::Addresses::new(network, open::OWN_NETWORK).gateway())
+}
+
+/// The network of the pods of a data directory and the length of its prefix, where the configuration names none.
+pub fn network_of(data_dir: &Path) -> io::Result<(Ipv4Addr, u8)> {
+    let network = Naming::of(&std::fs::canonicalize(data_dir)?).network();
+    Ok((network, open::OWN_NETWORK))
 }
 
 /// The name of the bridge of the pods of a data directory, which need not exist.

@@ -211,6 +211,12 @@ fn own_node(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
                 let why = format!("node {node:?} is not allowed to create pods with a non-nil configSource");
                 return Err(request.refuse(&why));
             }
+            // SPEC: upstream lets a node choose. Other nodes route by it here, and a node must not choose which addresses come
+            // to it.
+            if has_pod_network(new) {
+                let why = format!("node {node:?} is not allowed to set spec.podCIDRs");
+                return Err(request.refuse(&why));
+            }
             let forbidden = labels::forbidden(None, new);
             if !forbidden.is_empty() {
                 let labels = forbidden.join(", ");
@@ -230,6 +236,9 @@ fn own_node(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
             if differ("/spec/taints") {
                 return Err(request.refuse(&format!("node {node:?} is not allowed to modify taints")));
             }
+            if differ("/spec/podCIDR") || differ("/spec/podCIDRs") {
+                return Err(request.refuse(&format!("node {node:?} is not allowed to modify spec.podCIDRs")));
+            }
             if differ("/metadata/ownerReferences") {
                 let why = format!("node {node:?} is not allowed to modify ownerReferences");
                 return Err(request.refuse(&why));
@@ -243,6 +252,14 @@ fn own_node(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
         _ => {}
     }
     Ok(())
+}
+
+/// Whether a Node has a network for its pods.
+fn has_pod_network(node: &Value) -> bool {
+    ["/spec/podCIDR", "/spec/podCIDRs"].iter().any(|field| match node.pointer(field) {
+        Some(Value::String(network)) => !network.is_empty(),
+        field => empty_as_none(field).is_some(),
+    })
 }
 
 /// Rejects updates of a claim's status that change other fields than those that the node agent reports.

@@ -8,6 +8,7 @@ mod endpoints;
 mod events;
 mod heartbeats;
 mod jobs;
+mod node_ipam;
 mod panics;
 mod quotas;
 mod rollouts;

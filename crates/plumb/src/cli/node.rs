@@ -12,6 +12,7 @@ use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::lifecycle::MAX_RESTART_PERIOD;
 use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
+use plumb_pod_network::Mode;
 use plumb_resize::Quantity;
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::fault::Call;
@@ -93,6 +94,11 @@ pub(crate) struct OnNode {
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "true|false")]
     pub(crate) masquerade: bool,
+    /// How pods of different nodes reach each other: `routes` by routes, where the nodes share a link; `vxlan` through VXLAN
+    /// tunnels; `auto` by a route where the nodes share a link, else through a tunnel; `none` not at all. [default: auto; for
+    /// a machine that joins, what the cluster has]
+    #[arg(long, value_name = "auto|routes|vxlan|none", value_parser = super::network::mode)]
+    pub(crate) pod_network: Option<Mode>,
     /// The resolver configuration that pods get; empty gives them none. [default: /etc/resolv.conf, or what is behind
     /// the stub of systemd-resolved]
     #[arg(long, value_name = "FILE")]

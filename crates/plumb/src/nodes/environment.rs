@@ -43,10 +43,12 @@ use tokio::task::JoinSet;
 
 use super::aside::Aside;
 use super::cri;
+use super::pod_network::{clear_routes, set_network};
 use crate::cli::{
     CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
 };
 use crate::data_dir::{JOURNAL, LOGS, VOLUMES};
+use crate::pod_network::PodNetwork;
 
 /// The interval of checks for pressure on the machine.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -95,6 +97,12 @@ pub(crate) struct NodeConfig {
     pub(crate) client: Client,
     /// The address of the API server for its pods: host and port.
     pub(crate) api: (String, u16),
+    /// The address on the bridge of its pods at which the cluster says that the API is, if it is on this machine.
+    pub(crate) api_on_bridge: Option<Ipv4Addr>,
+    /// The bridge that connects the nodes of this machine, if there are several.
+    pub(crate) node_bridge: Option<String>,
+    /// The network of the pods of all nodes, if they have one.
+    pub(crate) pod_network: Option<PodNetwork>,
     /// The rules of resizes.
     pub(crate) rules: Rules,
 }
@@ -175,6 +183,21 @@ impl NodeEnvironment {
         })
     }
 
+    /// The data directory.
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// The machine.
+    pub(super) fn machine(&self) -> Arc<Machine> {
+        self.machine.clone()
+    }
+
+    /// The clock.
+    pub(super) fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
     /// Whether pods are virtual.
     pub(crate) fn is_virtual(&self) -> bool {
         self.kind == RuntimeKind::Virtual
@@ -210,10 +233,12 @@ impl NodeEnvironment {
     /// Ends the tasks, and then the threads that they run on: without them the tasks would fail, and log it.
     pub(crate) async fn stop(mut self) {
         self.running.shutdown().await;
-        if let Some(runtime) = &self.builtin
-            && let Err(error) = runtime.release_unused_network().await
-        {
-            tracing::warn!(%error, "what is left of the pod network was not removed");
+        if let Some(runtime) = &self.builtin {
+            match runtime.release_unused_network().await {
+                // Without the bridge there are no pods to route to.
+                Ok(()) => clear_routes(&self.data),
+                Err(error) => tracing::warn!(%error, "what is left of the pod network was not removed"),
+            }
         }
         if let Some(nat) = &self.service_nat
             && let Err(error) = nat.release_unused()
@@ -224,13 +249,16 @@ impl NodeEnvironment {
 
     /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Returns whether
     /// they do.
-    fn route_to_api(&mut self, runtime: &Builtin, api: &(String, u16)) -> bool {
+    fn route_to_api(&mut self, runtime: &Builtin, api: &(String, u16), published: Option<Ipv4Addr>) -> bool {
         let bound =
             runtime.add_bridge_address(KUBERNETES_SERVICE).context("making the bridge").and_then(|bridge| {
                 let service = SocketAddr::from((KUBERNETES_SERVICE, kubernetes_service::PORT));
-                let endpoint = SocketAddr::from((bridge.gateway, api.1));
-                ApiProxy::bind(Some(&bridge.name), &[service, endpoint], api.clone())
-                    .context("listening on the bridge")
+                let mut addresses = vec![service, SocketAddr::from((bridge.gateway, api.1))];
+                if let Some(address) = published.filter(|address| *address != bridge.gateway) {
+                    runtime.add_bridge_address(address).context("adding an address to the bridge")?;
+                    addresses.push(SocketAddr::from((address, api.1)));
+                }
+                ApiProxy::bind(Some(&bridge.name), &addresses, api.clone()).context("listening on the bridge")
             });
         self.run_api_proxy(bound)
     }
@@ -293,13 +321,21 @@ impl NodeEnvironment {
                 let mut builtin = builtin_config(&self.data, true)?;
                 builtin.registry = args.registry.config();
                 builtin.masquerade = args.masquerade;
+                let network = self.pod_network(args, &config).await?;
+                if let Some(network) = &network {
+                    set_network(&mut builtin, network);
+                }
                 let opened = Builtin::open(builtin).await;
                 let opened = opened.context("opening the built-in container runtime")?;
                 let watched = opened.clone();
                 let watching = move || watched.watch_network();
                 self.running.spawn(plumb_supervise::process().keep("pod-network", watching));
                 self.builtin = Some(opened.clone());
-                service_reachable = self.route_to_api(&opened, &config.api);
+                service_reachable = self.route_to_api(&opened, &config.api, config.api_on_bridge);
+                if let Some(network) = network {
+                    let routing = network.run(config.client.clone(), plumb_supervise::process());
+                    self.running.spawn(routing);
+                }
                 Arc::new(opened)
             }
         };
@@ -380,7 +416,7 @@ async fn open_service_nat(data: &Path, runtime: &Cri, port: u16) -> anyhow::Resu
 }
 
 /// The registration of a node.
-fn setup(args: &OnNode, config: &NodeConfig) -> Setup {
+pub(super) fn setup(args: &OnNode, config: &NodeConfig) -> Setup {
     let mut setup = Setup { port: config.port, ..Setup::new(&config.name) };
     let capacity = [("cpu", &args.node_cpu), ("memory", &args.node_memory)];
     let given = capacity.into_iter().filter_map(|(resource, amount)| Some((resource, (*amount)?)));
@@ -532,6 +568,8 @@ pub(crate) fn builtin_config(data: &Path, with_load: bool) -> anyhow::Result<bui
         cgroups: Layout::detect().context("finding the cgroups of this machine")?,
         shim: shim_of_this_program().context("finding the program of shims")?,
         pod_network: None,
+        cluster_network: None,
+        mtu: None,
         masquerade: false,
         load: load.transpose()?,
         guard_window: builtin::GUARD_WINDOW,

@@ -298,6 +298,8 @@ pub(crate) async fn clear(data: &Path) {
         cgroups: Layout::detect().unwrap(),
         shim: (env!("CARGO_BIN_EXE_plumb").into(), vec!["shim".to_owned()]),
         pod_network: None,
+        cluster_network: None,
+        mtu: None,
         masquerade: false,
         guard_window: plumb_runtime::builtin::GUARD_WINDOW,
         registry: RegistryConfig::default(),

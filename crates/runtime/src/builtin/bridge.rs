@@ -36,7 +36,7 @@ impl State {
         let bridge = self.ensure_bridge()?;
         let name = self.naming.veth(id.as_str());
         let hardware = hardware_address(address);
-        Ok(VethPair { name, bridge: bridge.index, hardware, address, gateway: bridge.gateway })
+        Ok(VethPair { name, bridge: bridge.index, mtu: self.mtu, hardware, address, gateway: bridge.gateway })
     }
 
     /// The bridge, which is created unless it exists.

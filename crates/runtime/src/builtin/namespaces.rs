@@ -31,6 +31,8 @@ pub(super) struct VethPair {
     pub(super) name: String,
     /// The index of the bridge, in the host's namespace.
     pub(super) bridge: u32,
+    /// The MTU of both ends.
+    pub(super) mtu: Option<u32>,
     pub(super) hardware: HardwareAddress,
     pub(super) address: Ipv4Addr,
     pub(super) gateway: Ipv4Addr,
@@ -78,7 +80,7 @@ pub(super) fn make(
             }
             if let Some(veth) = veth.filter(|_| own_net) {
                 let namespace = File::open(folder.join(NET))?;
-                machine.add_veth(&veth.name, veth.bridge, veth.hardware, namespace.as_fd())?;
+                machine.add_veth(veth, namespace.as_fd())?;
                 Wire::open()?.connect_pod(veth.address, veth.gateway)?;
                 machine.hairpin(&veth.name)?;
             }

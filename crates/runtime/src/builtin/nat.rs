@@ -5,7 +5,7 @@
 //!     map host-ports            protocol . address . port ──▶ pod address . port     0.0.0.0 is every address
 //!     set hairpin               address . address of each pod with host ports
 //!     chain prerouting, output  destination is this machine ▸ look it up ▸ dnat
-//!     chain postrouting         from pods to elsewhere, from a pod to itself ▸ masquerade
+//!     chain postrouting         from pods to elsewhere (not to other nodes'), from a pod to itself ▸ masquerade
 //!     chain raw                 from pods to the machine's loopback ▸ drop
 //!     chain redirects           ICMP redirects to pods ▸ drop
 //!     chain confine             without masquerade, while the machine forwards nothing: from pods to elsewhere ▸ drop
@@ -67,6 +67,8 @@ pub(super) struct PodNetwork {
     pub(super) network: Ipv4Addr,
     /// The length of its prefix.
     pub(super) prefix: u8,
+    /// The network of the pods of all nodes and the length of its prefix: they see each other's own addresses.
+    pub(super) cluster: Option<(Ipv4Addr, u8)>,
     /// Whether pods reach out with the address of the machine.
     pub(super) masquerade: bool,
 }
@@ -466,8 +468,16 @@ impl PodNetwork {
             out.extend([
                 Expression::OutputInterface(FIRST),
                 Expression::is_other_interface(FIRST, &self.bridge),
-                Expression::Masquerade,
             ]);
+            if let Some((cluster, prefix)) = self.cluster {
+                let mask = mask(prefix);
+                out.extend([
+                    Expression::DestinationAddress(FIRST),
+                    Expression::Mask(FIRST, mask.to_be_bytes()),
+                    Expression::Differs(FIRST, (u32::from(cluster) & mask).to_be_bytes().to_vec()),
+                ]);
+            }
+            out.push(Expression::Masquerade);
             rules.push(out);
         }
         rules
@@ -478,13 +488,18 @@ impl PodNetwork {
     }
 
     fn in_network(&self) -> Vec<Expression> {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
+        let mask = mask(self.prefix);
         vec![
             Expression::SourceAddress(FIRST),
             Expression::Mask(FIRST, mask.to_be_bytes()),
             Expression::Equals(FIRST, (u32::from(self.network) & mask).to_be_bytes().to_vec()),
         ]
     }
+}
+
+/// The bits of an address that a prefix of this length has.
+fn mask(prefix: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0)
 }
 
 const FIRST: Register = Register(0);

@@ -29,6 +29,7 @@ use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 
+use super::namespaces::VethPair;
 use super::source_guard::HardwareAddress;
 
 /// The interface in the pod.
@@ -115,30 +116,27 @@ impl Wire {
     }
 
     /// Adds a veth pair from the bridge of this index into a network namespace.
-    pub(super) fn add_veth(
-        &self,
-        name: &str,
-        bridge: u32,
-        hardware: HardwareAddress,
-        into: BorrowedFd<'_>,
-    ) -> io::Result<()> {
+    pub(super) fn add_veth(&self, pair: &VethPair, into: BorrowedFd<'_>) -> io::Result<()> {
+        let mtu = pair.mtu.map(LinkAttribute::Mtu);
         let mut inside = LinkMessage::default();
         inside.attributes = vec![
             LinkAttribute::IfName(INSIDE.to_owned()),
-            LinkAttribute::Address(hardware.to_vec()),
+            LinkAttribute::Address(pair.hardware.to_vec()),
             LinkAttribute::NetNsFd(into.as_raw_fd()),
         ];
+        inside.attributes.extend(mtu.clone());
         let mut link = LinkMessage::default();
         link.header.flags = LinkFlags::Up;
         link.header.change_mask = LinkFlags::Up;
         link.attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::Controller(bridge),
+            LinkAttribute::IfName(pair.name.clone()),
+            LinkAttribute::Controller(pair.bridge),
             LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Veth),
                 LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(inside))),
             ]),
         ];
+        link.attributes.extend(mtu);
         self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
     }
 

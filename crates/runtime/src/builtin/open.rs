@@ -133,6 +133,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         bridge: naming.bridge(),
         network,
         prefix,
+        cluster: config.cluster_network,
         masquerade: config.masquerade,
     });
     let source_guard = Arc::new(SourceGuard::new(naming.table()));
@@ -146,6 +147,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         pods: Mutex::default(),
         addresses: Mutex::new(Addresses::new(network, prefix)),
         bridge: Mutex::default(),
+        mtu: config.mtu,
         nat,
         source_guard,
         events,

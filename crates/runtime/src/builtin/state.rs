@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) addresses: Mutex<Addresses>,
     /// The bridge's number, once it is known to be there.
     pub(super) bridge: Mutex<Option<u32>>,
+    /// The MTU of the interfaces of pods.
+    pub(super) mtu: Option<u32>,
     /// The address translation of pods.
     pub(super) nat: Nat,
     /// Keeps pods from sending with the addresses of others.

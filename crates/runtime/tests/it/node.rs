@@ -220,6 +220,8 @@ fn config(folder: &Path) -> plumb_runtime::Result<Config> {
         cgroups: Layout::detect()?,
         shim: (SHIM.into(), Vec::new()),
         pod_network: None,
+        cluster_network: None,
+        mtu: None,
         masquerade: false,
         load: Some(Load {
             name: "plumb/load".into(),
