@@ -17,8 +17,8 @@ use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
     accounts, aggregation, certificates, endpoint, endpointslice, endpointslicemirroring, garbage,
-    kubernetes_service, load_balancer, namespaces, node_ipam, nodes, pod_gc, protection, quota, root_ca, signing,
-    taints, tokens,
+    kubernetes_service, load_balancer, namespaces, node_ipam, nodes, pod_gc, protection, quota, root_ca,
+    signing, taints, tokens,
 };
 use tokio::task::JoinSet;
 

@@ -1,6 +1,6 @@
 //! Which nodes there are, and the networks of their pods.
 //!
-//! A node writes its own addresses, and whoever has its credentials may write any. Its network is written by the controller,
+//! A node writes its own addresses, and a user with its credentials may write any. Its network is written by the controller,
 //! and cannot be changed by the node. So an address is believed where it can harm only the pods of that node itself: it is no
 //! address of this machine, of the loopback or of a pod.
 

@@ -85,7 +85,7 @@ impl Range {
     }
 }
 
-/// The networks of nodes. A network is free unless a node has a part of it: what nodes say counts, whoever allocated it.
+/// The networks of nodes. A network is free unless a node has a part of it: what nodes say counts, also what an administrator allocated.
 #[derive(Debug)]
 pub struct Allocator {
     range: Range,
