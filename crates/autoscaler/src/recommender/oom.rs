@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Even
 use plumb_resize::resource::Resource;
 use plumb_resize::{Quantity, list};
 
+use super::metrics::ResourcesSource;
 use super::time::Time;
 
 /// A container that was killed, or evicted, for memory.
@@ -27,6 +28,8 @@ pub struct OomKill {
     pub at: Time,
     /// Its memory request then, or its usage when it was evicted, in bytes.
     pub memory: i64,
+    /// Where the request was read; none if the pod has neither, or the usage is from an event.
+    pub source: Option<ResourcesSource>,
 }
 
 /// The kills that a pod shows and that it did not show `before`. Without a `before` that is every kill that it shows:
@@ -49,12 +52,14 @@ pub fn kills_of_pod(before: Option<&Pod>, after: &Pod) -> Vec<OomKill> {
             };
             // A container that runs again may have been resized since.
             let then = if is_current { after } else { before.unwrap_or(after) };
+            let (memory, source) = memory_request(then, &status.name);
             kills.push(OomKill {
                 namespace: after.metadata.namespace.clone().unwrap_or_default(),
                 pod: after.metadata.name.clone().unwrap_or_default(),
                 container: status.name.clone(),
                 at,
-                memory: memory_request(then, &status.name),
+                memory,
+                source,
             });
         }
     }
@@ -88,6 +93,7 @@ pub fn kills_of_event(event: &Event) -> Vec<OomKill> {
                 container: container.to_owned(),
                 at,
                 memory: usage.parse::<Quantity>().ok()?.saturating_units(),
+                source: None,
             })
         })
         .collect()
@@ -108,16 +114,31 @@ fn terminations(status: &ContainerStatus) -> impl Iterator<Item = (bool, &Contai
         .filter_map(|(is_current, state)| Some((is_current, state.as_ref()?.terminated.as_ref()?)))
 }
 
-/// A container's memory request: the actual one if the node reports it, else the desired one.
-fn memory_request(pod: &Pod, container: &str) -> i64 {
-    let reported =
-        statuses(pod).find(|status| status.name == container).and_then(|status| status.resources.as_ref());
-    let spec = pod.spec.as_ref();
+/// A container's memory request, and where it was read: the actual one if the node reports it, else the desired one.
+fn memory_request(pod: &Pod, container: &str) -> (i64, Option<ResourcesSource>) {
+    let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
+    let statuses = [
+        (status.and_then(|one| one.container_statuses.as_ref()), ResourcesSource::ContainerStatus),
+        (status.and_then(|one| one.init_container_statuses.as_ref()), ResourcesSource::InitContainerStatus),
+    ];
+    let reported = statuses.into_iter().find_map(|(list, source)| {
+        let status = list?.iter().find(|status| status.name == container)?;
+        Some((Some(status.resources.as_ref()?), source))
+    });
+    let specs = [
+        (spec.map(|spec| &spec.containers), ResourcesSource::PodSpecContainer),
+        (spec.and_then(|spec| spec.init_containers.as_ref()), ResourcesSource::PodSpecInitContainer),
+    ];
     let desired = || {
-        let containers = spec.map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
-        containers?.find(|of| of.name == container)?.resources.as_ref()
+        specs.into_iter().find_map(|(list, source)| {
+            let container = list?.iter().find(|one| one.name == container)?;
+            Some((container.resources.as_ref(), source))
+        })
     };
-    let requests = reported.or_else(desired).and_then(|resources| resources.requests.as_ref());
+    let read = reported.or_else(desired);
+    let Some((resources, source)) = read else { return (0, None) };
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
     // A value that cannot be read is unknown, and 0 like an unset one.
-    list::declared(requests).ok().and_then(|declared| declared[Resource::Memory]).unwrap_or(0)
+    let memory = list::declared(requests).ok().and_then(|declared| declared[Resource::Memory]).unwrap_or(0);
+    (memory, Some(source))
 }

@@ -261,7 +261,10 @@ impl State {
             let vpa = self.cluster.oldest_vpa_of(&kill.namespace, &kill.pod);
             vpa.and_then(|key| self.vpas.get(key)).is_some_and(|tracked| !tracked.checkpoints_read)
         });
-        for OomKill { namespace, pod, container, at, memory } in &kills {
+        for OomKill { namespace, pod, container, at, memory, source } in &kills {
+            if let Some(source) = source {
+                self.metrics.resources_read(*source);
+            }
             let counted = if self.cluster.has_counted_kill(namespace, pod, container, *at) {
                 self.cluster.count_discarded(Discarded::Duplicate);
                 Err(Discarded::Duplicate)

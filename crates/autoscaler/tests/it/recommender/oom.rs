@@ -1,6 +1,7 @@
 //! OOM kills from pods and events: upstream's table, and what it misses.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
+use plumb_autoscaler::recommender::metrics::ResourcesSource;
 use plumb_autoscaler::recommender::oom::{OomKill, kills_of_event, kills_of_pod};
 use serde_json::{Value, json};
 
@@ -32,8 +33,13 @@ fn running() -> Value {
 }
 
 fn kill(memory: i64) -> Vec<OomKill> {
+    kill_read_in(memory, Some(ResourcesSource::PodSpecContainer))
+}
+
+fn kill_read_in(memory: i64, source: Option<ResourcesSource>) -> Vec<OomKill> {
     let at = "2026-01-01T13:38:48Z".parse::<jiff::Timestamp>().unwrap().try_into().unwrap();
-    vec![OomKill { namespace: "ns".to_owned(), pod: "p".to_owned(), container: "c".to_owned(), at, memory }]
+    let (namespace, pod, container) = ("ns".to_owned(), "p".to_owned(), "c".to_owned());
+    vec![OomKill { namespace, pod, container, at, memory, source }]
 }
 
 const KILLED: &str = "2026-01-01T13:38:48Z";
@@ -127,12 +133,13 @@ fn the_request_is_that_of_the_container_that_was_killed() {
         status["resources"] = json!({ "requests": { "memory": request } });
         pod(&status)
     };
+    let reported = |memory| kill_read_in(memory, Some(ResourcesSource::ContainerStatus));
     let before = with(json!({ "state": running() }), "2048");
     // The actual request beats the desired one.
-    assert_eq!(kills_of_pod(Some(&before), &with(json!({ "state": oom() }), "4096")), kill(4_096));
+    assert_eq!(kills_of_pod(Some(&before), &with(json!({ "state": oom() }), "4096")), reported(4_096));
     // It runs again, perhaps with another.
     let restarted = with(json!({ "state": running(), "lastState": oom(), "restartCount": 1 }), "4096");
-    assert_eq!(kills_of_pod(Some(&before), &restarted), kill(2_048));
+    assert_eq!(kills_of_pod(Some(&before), &restarted), reported(2_048));
 
     let mut without = pod(&json!({ "state": oom() }));
     without.spec.as_mut().unwrap().containers[0].resources = None;
@@ -145,7 +152,8 @@ fn sidecars_are_containers_too() {
     let (spec, status) = (pod.spec.as_mut().unwrap(), pod.status.as_mut().unwrap());
     spec.init_containers = Some(std::mem::take(&mut spec.containers));
     status.init_container_statuses = status.container_statuses.take();
-    assert_eq!(kills_of_pod(None, &pod), kill(1_024));
+    let source = Some(ResourcesSource::PodSpecInitContainer);
+    assert_eq!(kills_of_pod(None, &pod), kill_read_in(1_024, source));
 }
 
 fn evicted(containers: &str, usage: &str, starved: &str) -> Event {
