@@ -53,6 +53,30 @@ pub enum Refusal {
     Unreadable(#[from] BadQuantity),
 }
 
+/// Why a quota would refuse an object, or a change of it: the first one that it exceeds. The API server decides finally about
+/// quotas: whatever else is wrong with one, such as a usage that is not known yet, is no answer here.
+pub fn exceeded<'a>(
+    quotas: impl IntoIterator<Item = &'a ResourceQuota>,
+    object: &Counted<'_>,
+    old: Option<&Counted<'_>>,
+) -> Option<Refusal> {
+    quotas.into_iter().find_map(|quota| match admit(quota, object, old, false) {
+        Err(refusal @ Refusal::Exceeded { .. }) => Some(refusal),
+        Err(_) | Ok(_) => None,
+    })
+}
+
+/// A quota with the usage that remains once an object is deleted. One whose usage cannot be read stays as it is.
+pub fn without(quota: &ResourceQuota, deleted: &Counted<'_>) -> ResourceQuota {
+    let mut quota = quota.clone();
+    let freed = measure(&quota, [*deleted]);
+    let status = quota.status.get_or_insert_default();
+    if let (Ok(freed), Ok(used)) = (freed, ResourceList::read(status.used.as_ref())) {
+        status.used = Some(used.less(&freed).to_wire());
+    }
+    quota
+}
+
 /// The usage of a quota once an object is admitted: none if the quota does not count the object.
 ///
 /// `old` is the stored version of the object, if there is one. Growth of a status is counted but never refused.

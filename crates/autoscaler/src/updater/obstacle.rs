@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use plumb_resize::list::{BadQuantity, quantity_of};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::qos::QosClass;
-use plumb_resize::quota::{self, Counted, Item, Refusal};
+use plumb_resize::quota::{self, Counted, Item};
 use plumb_resize::resource::{Amounts, Declared, Resource};
 use plumb_resize::rules::Rules;
 
@@ -125,11 +125,9 @@ pub fn obstacle(
 fn exceeded_quota(pod: &Pod, resized: &Pod, surroundings: &Surroundings<'_>) -> Option<Obstacle> {
     let Surroundings { quotas, rules, now, .. } = *surroundings;
     let counted = |pod| Counted { group: "", plural: "pods", item: Item::Pod(pod), now, rules };
-    quotas.iter().find_map(|quota| match quota::admit(quota, &counted(resized), Some(&counted(pod)), false) {
-        Err(refusal @ Refusal::Exceeded { .. }) => Some(Obstacle::Quota(refusal.to_string())),
-        // The API server decides finally about quotas.
-        Err(_) | Ok(_) => None,
-    })
+    let quotas = quotas.iter().map(|quota| &**quota);
+    let refusal = quota::exceeded(quotas, &counted(resized), Some(&counted(pod)))?;
+    Some(Obstacle::Quota(refusal.to_string()))
 }
 
 /// A pod with the resources that a recommendation gives its containers.

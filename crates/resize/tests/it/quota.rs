@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::jiff::Timestamp;
-use plumb_resize::quota::{Counted, Item, Refusal, admit, measure};
+use plumb_resize::quota::{Counted, Item, Refusal, admit, exceeded, measure, without};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
@@ -42,6 +42,23 @@ fn usage_admitted_pod_by_pod_equals_the_measured_usage() {
         used,
         json!({ "pods": "3", "requests.cpu": "1350m", "limits.cpu": "1350m", "count/pods": "3" })
     );
+}
+
+#[test]
+fn the_usage_without_a_pod_admits_its_replacement() {
+    let rules = Rules::v1_36();
+    let (old, same, larger) = (pod("1", "Running"), pod("1", ""), pod("2", ""));
+    let [old, same, larger] = [&old, &same, &larger].map(|pod| counted(pod, &rules));
+    let full = quota(&json!({ "pods": "2", "cpu": "2" }), &json!({ "pods": "2", "cpu": "2" }));
+    assert!(matches!(exceeded([&full], &same, None), Some(Refusal::Exceeded { .. })));
+    let remaining = without(&full, &old);
+    assert_eq!(json!(remaining.status.as_ref().unwrap().used), json!({ "pods": "1", "cpu": "1" }));
+    assert_eq!(exceeded([&remaining], &same, None), None);
+    assert!(exceeded([&remaining], &larger, None).is_some());
+    // A quota without a usage says nothing.
+    let mut unknown = full;
+    unknown.status = None;
+    assert_eq!(exceeded([&without(&unknown, &old)], &larger, None), None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plumb_resize::list::ResourceList;
-use plumb_resize::quota::{Counted, Item, Refusal, admit, measure};
+use plumb_resize::quota::{Counted, Item, exceeded, measure, without};
 use plumb_resize::rules::Rules;
 
 /// The words of the API server about a quota that a pod exceeds. Those about a pod without a request that a quota counts, or about a
@@ -39,25 +39,15 @@ impl Quotas<'_> {
             return Some(format!("{EXCEEDED}{}, whose usage is unknown", exceeded.quota));
         }
         self.all.iter().find_map(|quota| {
-            let quota = self.without(quota, old);
+            let remaining = old.map(|old| without(quota, &counted(old, self.rules, self.now)));
+            let quota = remaining.as_ref().unwrap_or(quota);
             // Of what cannot be computed here, such as the requests that a limit range sets, the reply tells.
-            let admitted = admit(&quota, &counted(new, self.rules, self.now), None, false);
-            if let Err(refusal @ Refusal::Exceeded { .. }) = admitted {
+            let refusal = exceeded([quota], &counted(new, self.rules, self.now), None);
+            if let Some(refusal) = refusal {
                 return Some(refusal.to_string());
             }
-            replied.as_ref().filter(|exceeded| exceeded.quota == name(&quota))?.refusal(&quota)
+            replied.as_ref().filter(|exceeded| exceeded.quota == name(quota))?.refusal(quota)
         })
-    }
-
-    /// A quota with the usage that remains once a pod is gone.
-    fn without(&self, quota: &ResourceQuota, pod: Option<&Pod>) -> ResourceQuota {
-        let mut quota = quota.clone();
-        let freed = pod.and_then(|pod| measure(&quota, [counted(pod, self.rules, self.now)]).ok());
-        let status = quota.status.get_or_insert_default();
-        if let (Some(freed), Ok(used)) = (freed, ResourceList::read(status.used.as_ref())) {
-            status.used = Some(used.less(&freed).to_wire());
-        }
-        quota
     }
 }
 
