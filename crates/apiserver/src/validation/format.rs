@@ -159,6 +159,36 @@ pub(crate) fn ip(value: &str) -> Messages {
     }
 }
 
+/// An address of an endpoint: none that only the machine itself, or its link, knows. Upstream allows multicast addresses.
+pub(crate) fn endpoint_ip(value: &str) -> Messages {
+    let parsed = value.parse::<IpAddr>().or_else(|_| without_leading_zeros(value).parse());
+    let Ok(address) = parsed.map(|address: IpAddr| address.to_canonical()) else {
+        return vec!["must be a valid IP address".to_owned()];
+    };
+    let link_local_multicast = match address {
+        IpAddr::V4(v4) => v4.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(v6) => v6.segments()[0] & 0xff0f == 0xff02,
+    };
+    let link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    let mut messages = Messages::new();
+    if address.is_unspecified() {
+        messages.push(format!("may not be unspecified ({value})"));
+    }
+    if address.is_loopback() {
+        messages.push("may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned());
+    }
+    if link_local {
+        messages.push("may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned());
+    }
+    if link_local_multicast {
+        messages.push("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned());
+    }
+    messages
+}
+
 /// A CIDR.
 pub(crate) fn cidr(value: &str) -> Messages {
     let invalid = || vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];

@@ -449,7 +449,15 @@ async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
 async fn a_service_does_not_lead_a_webhook_to_the_loopback_of_the_api_server() {
     let hook = Webhook::start(Does::Answers(|_| label("served"))).await;
     let apiserver = TestApiServer::open(Rules::v1_36());
-    let client = hook.behind_service(&apiserver, "127.0.0.1").await;
+    let slice = json!({
+        "metadata": { "name": "loopback" }, "addressType": "IPv4", "ports": [],
+        "endpoints": [{ "addresses": ["127.0.0.1"] }],
+    });
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let (code, _, message) = apiserver.post(slices, &slice).await.rejected();
+    assert!(code == 422 && message.contains("may not be in the loopback range"), "{code}: {message}");
+    // An address that validation accepts, as upstream's.
+    let client = hook.behind_service(&apiserver, "224.1.2.3").await;
     configure(&apiserver, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
     let refused = async || apiserver.post(MAPS, &map("a")).await.rejected();
     let (code, _, message) = refused().await;

@@ -1,11 +1,15 @@
 //! Endpoints.
 
-use serde_json::json;
+mod validation;
+
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
 
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::{View, few};
+use crate::validation::Errors;
 
 /// The strategy of Endpoints.
 #[derive(Debug)]
@@ -14,6 +18,14 @@ pub(in crate::registry) struct EndpointsStrategy;
 impl Strategy for EndpointsStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::validate(new, None, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::validate(new, Some(old), errors);
     }
 }
 

@@ -1,11 +1,15 @@
 //! `EndpointSlices`.
 
+mod validation;
+
+use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::{View, few, or};
+use crate::validation::Errors;
 
 /// The strategy of `EndpointSlices`.
 #[derive(Debug)]
@@ -14,6 +18,21 @@ pub(in crate::registry) struct EndpointSliceStrategy;
 impl Strategy for EndpointSliceStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::validate(new, None, errors);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::validate(new, Some(old), errors);
+    }
+
+    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
+        let is_deprecated = new["addressType"] == "FQDN";
+        // Upstream's path: the field is no child of a spec.
+        let warning = is_deprecated.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned());
+        warning.into_iter().collect()
     }
 
     fn counts_generation(&self) -> bool {
