@@ -8,6 +8,7 @@
 //! template change it resizes pods through the [engine](crate::engine).
 
 pub mod action;
+mod batches;
 mod command;
 pub mod counts;
 pub mod decide;
@@ -21,6 +22,7 @@ pub mod openkruise;
 pub mod order;
 mod over_quota;
 mod perform;
+mod priorities;
 mod record;
 mod refresh;
 pub mod revisions;

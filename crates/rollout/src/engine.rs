@@ -59,4 +59,4 @@ pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, restarted, with_resources_of};
 pub(crate) use update::patch_params;
-pub use update::{FIELD_MANAGER, Plan, PodWrite, UpdateResult, merged, plan, plan_back, update};
+pub use update::{FIELD_MANAGER, Plan, PodWrite, UpdateResult, merged, plan, plan_back, plan_next, update};

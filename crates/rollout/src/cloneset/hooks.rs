@@ -1,5 +1,7 @@
 //! The hooks of the engine for pods of a `CloneSet`.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use plumb_controller::pods;
@@ -23,6 +25,8 @@ pub(super) struct PodHooks<'a> {
     pub(super) lifecycle: &'a Lifecycle,
     /// The fields that are written with the intent.
     pub(super) begin: Option<Value>,
+    /// The containers that are not resized with the intent, but later.
+    pub(super) later: BTreeSet<String>,
     /// The fields that are written once the pod was resized back.
     pub(super) back: Option<Value>,
     pub(super) now: Timestamp,
@@ -49,6 +53,10 @@ impl Hooks for PodHooks<'_> {
         self.begin.clone()
     }
 
+    fn resizes_later(&self, container: &str) -> bool {
+        self.later.contains(container)
+    }
+
     fn on_done(&self, pod: &Pod) -> Option<Value> {
         Some(json!({ "metadata": after_update(self.lifecycle, pod).patch(self.now) }))
     }
@@ -68,10 +76,14 @@ impl Hooks for PodHooks<'_> {
     fn containers_done(&self, pod: &Pod, _: &PodRecord) -> Result<(), NotDone> {
         let state = UpdateState::read(pod).unwrap_or_default();
         let waiting: Vec<&str> = state.waiting(pod).collect();
-        if waiting.is_empty() {
-            Ok(())
-        } else {
-            Err(NotDone(format!("new images of containers {}", waiting.join(", "))))
+        if !waiting.is_empty() {
+            return Err(NotDone(format!("new images of containers {}", waiting.join(", "))));
         }
+        let next: BTreeSet<&str> = state.next_containers().collect();
+        if next.is_empty() {
+            return Ok(());
+        }
+        let next: Vec<&str> = next.into_iter().collect();
+        Err(NotDone(format!("the update of containers of a lower launch priority: {}", next.join(", "))))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, ResourceRequirements};
 use plumb_controller::pods;
 use plumb_resize::rules::Rules;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::engine::{Reason, can_update};
 
 /// The latest in-place update of a pod, as OpenKruise records it in the annotation
 /// [`UPDATE_STATE`](keys::UPDATE_STATE).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateState {
     /// The revision that the pod was updated to.
@@ -36,6 +36,46 @@ pub struct UpdateState {
     /// Whether the resize restarts a container. OpenKruise has no such field, and ignores it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resize_restarts: bool,
+    /// The new images of the containers that are updated later, because of their launch priorities.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub next_container_images: BTreeMap<String, String>,
+    /// The new resources of these containers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub next_container_resources: BTreeMap<String, ResourceRequirements>,
+    /// What they wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_check_before_next: Option<PreCheck>,
+    /// The batches that have begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub container_batches_record: Vec<UpdateBatch>,
+}
+
+/// What the next batch of an update waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreCheck {
+    /// The containers that have to be ready.
+    #[serde(default)]
+    pub containers_required_ready: Vec<String>,
+}
+
+impl PreCheck {
+    /// Waits for these containers.
+    pub(super) fn of(containers: &[&str]) -> Self {
+        Self { containers_required_ready: containers.iter().map(|name| (*name).to_owned()).collect() }
+    }
+}
+
+/// A batch of an update.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateBatch {
+    /// When it began.
+    #[serde(default)]
+    pub timestamp: String,
+    /// The containers that were updated.
+    #[serde(default)]
+    pub containers: Vec<String>,
 }
 
 /// A container before its image was changed.
@@ -62,12 +102,29 @@ impl UpdateState {
         self.update_images || self.resize_restarts
     }
 
+    /// Whether containers are updated later.
+    pub fn has_next(&self) -> bool {
+        !self.next_container_images.is_empty() || !self.next_container_resources.is_empty()
+    }
+
+    /// The containers that are updated later. One with a new image and other resources is there twice.
+    pub fn next_containers(&self) -> impl Iterator<Item = &str> {
+        self.next_container_images.keys().chain(self.next_container_resources.keys()).map(String::as_str)
+    }
+
+    /// When the update of a container began.
+    fn began(&self, container: &str) -> &str {
+        let mut batches = self.container_batches_record.iter();
+        let batch = batches.rfind(|batch| batch.containers.iter().any(|name| name == container));
+        batch.map_or(&self.update_timestamp, |batch| &batch.timestamp)
+    }
+
     /// The containers that do not run their new image yet.
     pub fn waiting<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a str> {
         let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
         let statuses = statuses.unwrap_or_default();
-        let began: Option<Timestamp> = self.update_timestamp.parse().ok();
         let waits = move |(name, before): &(&String, &LastStatus)| {
+            let began: Option<Timestamp> = self.began(name).parse().ok();
             let Some(status) = statuses.iter().find(|status| status.name == **name) else { return true };
             let running = status.state.as_ref().and_then(|state| state.running.as_ref());
             let started = running.and_then(|running| running.started_at.as_ref()).map(|time| time.0);
@@ -195,6 +252,19 @@ fn differences(old: Option<&Labels>, new: Option<&Labels>) -> BTreeMap<String, O
 impl InPlace {
     /// The state that is recorded when the update begins.
     pub fn state(&self, pod: &Pod, revision: &str, resize_restarts: bool, now: Timestamp) -> UpdateState {
+        UpdateState {
+            revision: revision.to_owned(),
+            update_timestamp: seconds(now),
+            last_container_statuses: self.last_statuses(pod),
+            update_images: !self.images.is_empty(),
+            update_resources: self.resizes,
+            resize_restarts,
+            ..UpdateState::default()
+        }
+    }
+
+    /// The containers whose images change, as they are before that.
+    pub(super) fn last_statuses(&self, pod: &Pod) -> BTreeMap<String, LastStatus> {
         let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
         let last = self.images.keys().map(|name| {
             let status = statuses.unwrap_or_default().iter().find(|status| status.name == *name);
@@ -204,14 +274,13 @@ impl InPlace {
             });
             (name.clone(), last)
         });
-        UpdateState {
-            revision: revision.to_owned(),
-            update_timestamp: seconds(now),
-            last_container_statuses: last.collect(),
-            update_images: !self.images.is_empty(),
-            update_resources: self.resizes,
-            resize_restarts,
-        }
+        last.collect()
+    }
+
+    /// The containers whose images change, as a patch has them.
+    pub(super) fn containers(&self) -> Option<Vec<Value>> {
+        let containers = self.images.iter().map(|(name, image)| json!({ "name": name, "image": image }));
+        (!self.images.is_empty()).then(|| containers.collect())
     }
 
     /// The strategic merge patch by which the update begins, but for the resize: the revision, the state, labels,
@@ -229,9 +298,8 @@ impl InPlace {
         annotations.insert(keys::UPDATE_STATE.to_owned(), json!(text));
         let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
         let mut patch = crate::engine::merged(patch, Some(json!({ "metadata": lifecycle })));
-        if !self.images.is_empty() {
-            let containers = self.images.iter().map(|(name, image)| json!({ "name": name, "image": image }));
-            patch["spec"] = json!({ "containers": containers.collect::<Vec<_>>() });
+        if let Some(containers) = self.containers() {
+            patch["spec"] = json!({ "containers": containers });
         }
         patch
     }

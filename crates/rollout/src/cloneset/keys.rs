@@ -16,6 +16,12 @@ pub const INSTANCE_ID: &str = "apps.kruise.io/cloneset-instance-id";
 pub const SPECIFIED_DELETE: &str = "apps.kruise.io/specified-delete";
 /// The annotation with the in-place update that a pod has had last.
 pub const UPDATE_STATE: &str = "apps.kruise.io/inplace-update-state";
+/// The annotation of a pod whose containers are launched in their order.
+pub const LAUNCH_PRIORITY: &str = "apps.kruise.io/container-launch-priority";
+/// The variable of a container with its launch priority.
+pub const LAUNCH_PRIORITY_ENV: &str = "KRUISE_CONTAINER_PRIORITY";
+/// The variable that OpenKruise's webhook adds to a container with a launch priority.
+pub const LAUNCH_BARRIER_ENV: &str = "KRUISE_CONTAINER_BARRIER";
 /// The readiness gate that is False while a pod is updated in place with a restart.
 pub const UPDATE_READY: &str = "InPlaceUpdateReady";
 /// The readiness gate that is False while a hook with `markPodNotReady` holds a pod.

@@ -83,17 +83,23 @@ impl Scope<'_> {
             }
             _ => None,
         };
+        let retry = self.backoff(view);
+        if retry.is_none()
+            && let Some(action) = self.next_batch(view)
+        {
+            return Refreshed { action: Some(action), stuck, due };
+        }
         let gated = has_gate(pod, keys::UPDATE_READY) && !is_true(pod, keys::UPDATE_READY);
         if gated {
             let update = UpdateState::read(pod).unwrap_or_default();
             let is_resized = matches!(hooks.change(pod, hooks.desired()), Change::None) && is_applied(pod);
             let runs = update.waiting(pod).next().is_none();
+            let is_resized = is_resized && !update.has_next();
             // A resize that does not come must not keep a pod out of service that runs its new images.
             if runs && (is_resized || stuck.is_some() || is_postponed(pod)) {
                 return Refreshed { action: Some(self.mark_ready(view)), stuck, due };
             }
         }
-        let retry = self.backoff(view);
         let action = match plan(pod, &next, &hooks, self.context.now) {
             Some(_) if retry.is_some() => None,
             Some(plan) => Some(Action::UpdatePod { pod: pod.clone(), unready: None, plan: Box::new(plan) }),

@@ -1,6 +1,6 @@
 //! All that the decisions about one set share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
@@ -102,6 +102,13 @@ impl Scope<'_> {
 
     fn in_place(&self, view: &PodView, in_place: &InPlace) -> Result<Kind, Vec<String>> {
         let mut in_place = in_place.clone();
+        // Containers that an update has not come to yet follow the template as it is now.
+        let left = UpdateState::read(&view.pod).unwrap_or_default().next_container_images;
+        let images = self.template.spec.iter().flat_map(|spec| &spec.containers);
+        let images = images.filter(|container| left.contains_key(&container.name));
+        in_place.images.extend(
+            images.map(|container| (container.name.clone(), container.image.clone().unwrap_or_default())),
+        );
         // A resize that was begun and not finished is part of what comes next.
         in_place.resizes |= self.context.vertical && has_unfinished_resize(view);
         let change = if in_place.resizes {
@@ -129,6 +136,7 @@ impl Scope<'_> {
             rules: self.context.rules,
             lifecycle: &self.settings.lifecycle,
             begin,
+            later: BTreeSet::new(),
             back: None,
             now: self.context.now,
         }
@@ -140,15 +148,13 @@ impl Scope<'_> {
         let name = revisions::of_pod(pod).unwrap_or_default();
         let recorded = view.record.as_ref().map(|record| record.revision.clone());
         let revision = recorded.filter(|recorded| revisions::is_same(recorded, name));
-        let resizes =
-            self.context.vertical && UpdateState::read(pod).is_some_and(|state| state.update_resources);
-        let desired = if !resizes {
-            Desired::default()
-        } else if revisions::has(pod, self.revisions.update_name()) {
-            self.desired.clone()
+        let state = UpdateState::read(pod);
+        let resizes = self.context.vertical && state.as_ref().is_some_and(|state| state.update_resources);
+        let desired = if resizes {
+            let later = state.unwrap_or_default().next_container_resources.into_keys().collect();
+            self.desired_of(view, &later)
         } else {
-            let template = self.revisions.template_of(pod).unwrap_or_default();
-            self.state.owners.without(Desired::of(&template, self.context.rules).unwrap_or_default())
+            Desired::default()
         };
         PodHooks {
             revision: revision.unwrap_or_else(|| name.to_owned()),
@@ -157,9 +163,22 @@ impl Scope<'_> {
             rules: self.context.rules,
             lifecycle: &self.settings.lifecycle,
             begin: None,
+            later: BTreeSet::new(),
             back: self.patch_back(view),
             now: self.context.now,
         }
+    }
+
+    /// The resources of the revision that a pod has, without those of containers that are updated later.
+    pub(super) fn desired_of(&self, view: &PodView, later: &BTreeSet<String>) -> Desired {
+        let pod = &view.pod;
+        let desired = if revisions::has(pod, self.revisions.update_name()) {
+            self.desired.clone()
+        } else {
+            let template = self.revisions.template_of(pod).unwrap_or_default();
+            self.state.owners.without(Desired::of(&template, self.context.rules).unwrap_or_default())
+        };
+        desired.without(|container, _, _| later.contains(container))
     }
 
     /// Makes pods whose update is stuck pods of an old revision, where the policy has all pods recreated that do not follow.

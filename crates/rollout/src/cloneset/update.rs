@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use serde_json::{Value, json};
 
 use super::action::{Action, Decision, Note, Purpose};
+use super::batches::FirstBatch;
 use super::counts::Counts;
 use super::dry_run::Verdict;
 use super::hooks::PodHooks;
@@ -284,10 +285,9 @@ impl Scope<'_> {
     }
 
     fn begin_hooks(&self, view: &PodView, in_place: &InPlace, change: Option<&Vertical>) -> PodHooks<'_> {
-        let restarts = change.is_some_and(|change| change.restarts);
-        let state = in_place.state(&view.pod, self.revisions.update_name(), restarts, self.context.now);
-        let begin = in_place.patch(&state, Stage::Updating.patch(self.context.now));
-        self.hooks_to_begin(Some(begin), in_place.resizes)
+        let lifecycle = Stage::Updating.patch(self.context.now);
+        let FirstBatch { patch, later } = self.first_batch(view, in_place, change, lifecycle);
+        PodHooks { later, ..self.hooks_to_begin(Some(patch), in_place.resizes) }
     }
 
     /// Resizes pods at the pace of the engine, and responds to failures by the policy.

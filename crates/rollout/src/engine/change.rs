@@ -322,6 +322,14 @@ fn resource_change(
 }
 
 impl Vertical {
+    /// The change without that of some containers.
+    #[must_use]
+    pub fn without(&self, leave: impl Fn(&str) -> bool) -> Self {
+        let mut change = self.clone();
+        change.containers.retain(|container| !leave(&container.name));
+        change
+    }
+
     /// Whether anything is sent to `/resize`: not if only that changes which boosted containers get back to.
     pub fn is_sent(&self) -> bool {
         self.pod.is_some() || self.containers.iter().any(|container| !is_empty(&container.sent))

@@ -57,6 +57,12 @@ pub trait Hooks {
         None
     }
 
+    /// Whether a container is not resized with the intent. A later write of the workload's controller resizes it.
+    fn resizes_later(&self, container: &str) -> bool {
+        let _ = container;
+        false
+    }
+
     /// A strategic merge patch that is written once a pod is done: the label with the revision, for example.
     fn on_done(&self, pod: &Pod) -> Option<Value> {
         let _ = pod;

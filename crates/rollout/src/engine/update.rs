@@ -79,11 +79,8 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
                 (record.previous, record.added) = (change.target(), Vec::new());
             }
             let intent = merged(record.patch(pod), hooks.on_begin(pod));
-            let announced = change.as_deref().and_then(|change| announcement(&intent, change));
-            let intent = announcing(pod, intent, announced);
-            let mut writes = vec![PodWrite::Patch(intent)];
-            writes.extend(change.iter().flat_map(|change| resize(pod, change)));
-            Some(Plan { record, writes })
+            let now = change.as_deref().map(|change| change.without(|name| hooks.resizes_later(name)));
+            Some(Plan { record, writes: patch_and_resize(pod, intent, now.as_ref()) })
         }
         NextWrite::Send(change) => {
             let record = current()?;
@@ -114,6 +111,20 @@ pub fn plan(pod: &Pod, next: &NextWrite, hooks: &impl Hooks, now: Timestamp) -> 
             Some(Plan { record, writes })
         }
     }
+}
+
+/// Plans a further step of an update that is under way: a patch, and the resize that comes with it.
+pub fn plan_next(pod: &Pod, record: &PodRecord, fields: Value, change: Option<&Vertical>) -> Plan {
+    let patch = merged(record.patch(pod), Some(fields));
+    Plan { record: record.clone(), writes: patch_and_resize(pod, patch, change) }
+}
+
+/// The writes of a patch, and of a resize, which the patch announces.
+fn patch_and_resize(pod: &Pod, patch: Value, change: Option<&Vertical>) -> Vec<PodWrite> {
+    let announced = change.and_then(|change| announcement(&patch, change));
+    let mut writes = vec![PodWrite::Patch(announcing(pod, patch, announced))];
+    writes.extend(change.into_iter().flat_map(|change| resize(pod, change)));
+    writes
 }
 
 /// The announcement of a resize, if it restarts containers whose images the intent changes: then the node restarts them once for

@@ -1,5 +1,6 @@
 //! `CloneSet`s.
 
+mod batches;
 mod cluster;
 mod crd;
 mod failures;

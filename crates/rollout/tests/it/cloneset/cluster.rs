@@ -28,6 +28,8 @@ pub(super) enum Answer {
     Infeasible,
     /// It applies them, and a pod with 200m is not ready.
     Unready,
+    /// It applies them, and containers that it restarts are not ready.
+    Crash,
     /// None: the node does not report anything new.
     Silence,
 }
@@ -305,6 +307,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let old: Vec<Value> = status["containerStatuses"].as_array().cloned().unwrap_or_default();
     let now = Timestamp::from_second(now.as_second()).unwrap().to_string();
     let mut applied = true;
+    let mut all_ready = true;
     let containers = spec.containers.iter().map(|container| {
         let before = old.iter().find(|status| status["name"] == json!(container.name));
         let image = container.image.clone().unwrap_or_default();
@@ -320,7 +323,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
         let policies = container.resize_policy.iter().flatten();
         let restarts = policies.into_iter().any(|policy| policy.restart_policy == "RestartContainer");
         let mut restart = status["image"] != json!(image);
-        if resized && matches!(answer, Answer::Apply | Answer::Unready) {
+        if resized && matches!(answer, Answer::Apply | Answer::Unready | Answer::Crash) {
             status["resources"] = resources.clone();
             status["allocatedResources"] = resources["requests"].clone();
             restart |= restarts;
@@ -333,6 +336,9 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
             status["restartCount"] = json!(status["restartCount"].as_i64().unwrap_or(0) + 1);
             status["state"] = json!({ "running": { "startedAt": now } });
         }
+        let has_crashed = answer == Answer::Crash && (restart || status["ready"] == false);
+        status["ready"] = json!(!has_crashed);
+        all_ready &= !has_crashed;
         status
     });
     status["containerStatuses"] = containers.collect();
@@ -344,7 +350,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let reason = match answer {
         Answer::Defer => Some("Deferred"),
         Answer::Infeasible => Some("Infeasible"),
-        Answer::Apply | Answer::Unready | Answer::Silence => None,
+        Answer::Apply | Answer::Unready | Answer::Crash | Answer::Silence => None,
     };
     if let Some(reason) = reason.filter(|_| !applied) {
         conditions.push(json!({ "type": "PodResizePending", "status": "True", "reason": reason,
@@ -353,7 +359,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let gates = spec.readiness_gates.iter().flatten().all(|gate| {
         conditions.iter().any(|one| one["type"] == json!(gate.condition_type) && one["status"] == "True")
     });
-    let runs = answer != Answer::Unready || cpu(pod) != "200m";
+    let runs = all_ready && (answer != Answer::Unready || cpu(pod) != "200m");
     for (type_, is) in
         [("PodScheduled", true), ("Initialized", true), ("ContainersReady", runs), ("Ready", gates && runs)]
     {
