@@ -1,6 +1,7 @@
 //! Attacks on a cluster, from outside of the binary. docs/security.md has a row for each.
 
 mod data_dir;
+mod exhaustion;
 mod http;
 mod kubelet_client;
 mod network;

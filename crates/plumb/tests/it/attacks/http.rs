@@ -16,17 +16,17 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const JSON: &str = "application/json";
 /// The token of a user without roles.
-const TENANT: &str = "token-of-the-tenant";
+pub(super) const TENANT: &str = "token-of-the-tenant";
 const MIB: usize = 1 << 20;
 
-struct Target {
-    cluster: Cluster,
+pub(super) struct Target {
+    pub(super) cluster: Cluster,
     folder: tempfile::TempDir,
 }
 
 impl Target {
     /// An API server whose administrator has a token, and one user without roles.
-    fn start(flags: &[&str]) -> Self {
+    pub(super) fn start(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let tokens = format!("{},kubernetes-admin,,system:masters\n{TENANT},tenant,,\n", admin_token(&data));
@@ -36,14 +36,14 @@ impl Target {
     }
 
     /// The memory of its process.
-    fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.cluster.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     }
 
     /// The status of a request with the administrator's token, over a new connection.
-    async fn ask(&self, speech: Speech) -> u16 {
+    pub(super) async fn ask(&self, speech: Speech) -> u16 {
         let connection = soon(self.cluster.wire().connect(speech)).await;
         soon(connection.ask(Method::GET, MAPS, "", "")).await.map_or(0, |(status, _)| status)
     }
