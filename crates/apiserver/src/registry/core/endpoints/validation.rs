@@ -19,7 +19,7 @@ pub(super) fn validate(endpoints: &Value, old: Option<&Value>, errors: &mut Erro
         let path = root.index(i);
         let (ready, not_ready) = (list(subset, "addresses"), list(subset, "notReadyAddresses"));
         if ready.is_empty() && not_ready.is_empty() {
-            errors.push(FieldError::required(&path, "must specify `addresses` or `notReadyAddresses`"));
+            errors.push(FieldError::required(path, "must specify `addresses` or `notReadyAddresses`"));
         }
         for (addresses, field) in [(ready, "addresses"), (not_ready, "notReadyAddresses")] {
             for (i, address) in addresses.iter().enumerate() {

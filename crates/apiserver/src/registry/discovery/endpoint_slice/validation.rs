@@ -78,7 +78,7 @@ fn validate_endpoints(endpoints: &[Value], address_type: &str, errors: &mut Erro
         let topology = path.child("deprecatedTopology");
         let count = pairs(endpoint, "deprecatedTopology").count();
         if count > MAX_TOPOLOGY_LABELS {
-            errors.push(FieldError::too_many(&topology, count, MAX_TOPOLOGY_LABELS));
+            errors.push(FieldError::too_many(topology, count, MAX_TOPOLOGY_LABELS));
         }
         labels::validate_labels(pairs(endpoint, "deprecatedTopology"), &topology, errors);
         if let Some(hostname) = endpoint.get("hostname").and_then(Value::as_str) {
@@ -169,7 +169,7 @@ fn validate_hints(
         let at = hint_path.child("name");
         let name = text(hint, "name");
         if names.contains(&name) {
-            errors.push(FieldError::duplicate(&at, BadValue::from(name)));
+            errors.push(FieldError::duplicate(at, BadValue::from(name)));
         } else {
             names.push(name);
         }
