@@ -29,7 +29,6 @@
 
 mod cache;
 mod controller_ref;
-mod discovery;
 mod error;
 mod read;
 mod replicas;
@@ -44,14 +43,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::{Selector, SelectorExt as _};
-use plumb_controller::{Clock, Random, system_random};
+use plumb_controller::{Clock, Random, RestMapper, RestMapperConfig, system_random};
 
 use crate::api::CrossVersionObjectReference;
 use cache::{Cache, Reuse};
 pub use controller_ref::{ControllerRef, WellKnown};
-use discovery::Discovery;
 pub use error::{TargetError, TargetRefError};
-pub use selector::{SelectorSyntaxError, parse_selector};
+pub use plumb_controller::label_selector::{SelectorSyntaxError, parse_selector};
 
 /// The version of all well-known kinds.
 const VERSION: &str = "v1";
@@ -114,7 +112,7 @@ struct Shared {
     client: Client,
     config: TargetConfig,
     cache: Cache,
-    discovery: Discovery,
+    mapper: RestMapper,
 }
 
 /// The state of a controller that exists.
@@ -139,7 +137,13 @@ impl Targets {
     /// Reads with a client, which has to be allowed to get the well-known controllers and `*/scale`.
     pub fn new(client: Client, config: TargetConfig) -> Self {
         let cache = Cache::new(config.capacity);
-        Self { shared: Arc::new(Shared { client, config, cache, discovery: Discovery::default() }) }
+        let mapper = RestMapper::new(RestMapperConfig {
+            known_for: config.discovery_for,
+            absent_for: config.absent_for,
+            forget_after: config.stale_for,
+            clock: config.clock.clone(),
+        });
+        Self { shared: Arc::new(Shared { client, config, cache, mapper }) }
     }
 
     /// The target of a VPA of a namespace: the controller and its selector, provided that it is a topmost one.

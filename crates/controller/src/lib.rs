@@ -21,6 +21,8 @@
 //! | [`leader`] | leader election on a lease | `leaderelection` |
 //! | [`adoption`], [`finalizer`] | owner references and finalizers | `PodControllerRefManager`, `controllerutil` |
 //! | [`pods`], [`revision`] | functions on pods; the history of a workload | `controller_utils`, `history` |
+//! | [`rest_mapping`] | which resource serves a kind, and whether it has the scale subresource | `meta.RESTMapper` |
+//! | [`label_selector`] | label selectors as text | `labels.Parse` |
 //! | [`int_or_percent`] | numbers that may be a percentage | `intstr` |
 //! | [`crds`] | installing `CustomResourceDefinition`s besides existing ones | |
 //! | [`Backoff`], [`Clock`] | waits between attempts; time, injected | `wait.Backoff`, `clock.Clock` |
@@ -35,6 +37,7 @@ pub mod events;
 pub mod finalizer;
 pub mod informer;
 pub mod int_or_percent;
+pub mod label_selector;
 pub mod leader;
 pub mod metrics;
 pub mod object_ref;
@@ -42,6 +45,7 @@ pub mod own_writes;
 mod panics;
 pub mod pods;
 pub mod reflector;
+pub mod rest_mapping;
 pub mod revision;
 pub mod store;
 pub mod work_queue;
@@ -53,5 +57,6 @@ pub use object_ref::{ObjectRef, controller_of, controller_of_kind, controller_re
 pub use own_writes::Write;
 pub use plumb_supervise::{Backoff, Exponential, Random, system_random};
 pub use reflector::{Reflector, WatchConfig, WatchEvent, Watchable, compact};
+pub use rest_mapping::{RestMapper, RestMapperConfig, RestMapping};
 pub use store::{Change, Index, Store};
 pub use work_queue::{WorkQueue, WorkResult};

@@ -6,13 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::Selector;
 use plumb_client::Api;
+use plumb_controller::RestMapping;
+use plumb_controller::label_selector::parse_selector;
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::controller_ref::{ControllerRef, WellKnown};
-use super::discovery::Discovered;
 use super::error::TargetError;
-use super::selector::{of_well_known, parse_selector};
+use super::selector::of_well_known;
 use super::{Record, Shared, watch};
 
 /// Reads a controller. A request that does not end in time has failed.
@@ -32,9 +33,7 @@ async fn read_well_known(
     controller: &ControllerRef,
     kind: WellKnown,
 ) -> Result<Record, TargetError> {
-    let objects: Api<DynamicObject> =
-        Api::namespaced_with(shared.client.clone(), &controller.namespace, &watch::resource(kind));
-    let found = objects.get_opt(&controller.name).await;
+    let found = objects(shared, controller, &watch::resource(kind)).get_opt(&controller.name).await;
     let found = found.map_err(|error| unavailable(controller, error))?;
     let ControllerRef { namespace, kind: kind_name, name, .. } = controller.clone();
     let Some(DynamicObject { metadata, data, .. }) = found else {
@@ -58,17 +57,13 @@ async fn read_scale(shared: &Shared, controller: &ControllerRef) -> Result<Recor
     if group.is_empty() && kind == "Node" {
         return Err(unhandled("node is not a valid owner".to_owned()));
     }
-    let discovered = shared.discovery.kind(&shared.client, &shared.config, group, kind).await;
-    let scalable = match discovered.map_err(|error| unavailable(controller, error))? {
-        Discovered::Scalable(scalable) => scalable,
-        Discovered::NotScalable => {
-            return Err(unhandled("the resource has no scale sub-resource".to_owned()));
-        }
-        Discovered::NoMatch => {
-            return Err(unhandled(format!("no matches for kind {kind:?} in group {group:?}")));
-        }
-    };
-    let scales = objects(shared, controller, &scalable.version, &scalable.plural);
+    let mapping = mapping(shared, controller).await?;
+    let mapping =
+        mapping.ok_or_else(|| unhandled(format!("no matches for kind {kind:?} in group {group:?}")))?;
+    if !mapping.has_scale {
+        return Err(unhandled("the resource has no scale sub-resource".to_owned()));
+    }
+    let scales = objects(shared, controller, &mapping.resource(group, kind));
     let DynamicObject { metadata, data, .. } = match scales.get_subresource("scale", name).await {
         Ok(scale) => scale,
         Err(kube::Error::Api(status)) if status.is_not_found() => {
@@ -99,22 +94,23 @@ fn record(
     Record { selector, owner: ControllerRef::controller_of(&metadata) }
 }
 
+/// The resource that serves the kind of a controller; `None` if there is none with namespaces.
+pub(super) async fn mapping(
+    shared: &Shared,
+    controller: &ControllerRef,
+) -> Result<Option<RestMapping>, TargetError> {
+    let ControllerRef { group, kind, .. } = controller;
+    let found = shared.mapper.mapping(&shared.client, group, kind).await;
+    let found = found.map_err(|error| unavailable(controller, error))?;
+    Ok(found.filter(|mapping| mapping.namespaced))
+}
+
 pub(super) fn objects(
     shared: &Shared,
     controller: &ControllerRef,
-    version: &str,
-    plural: &str,
+    resource: &ApiResource,
 ) -> Api<DynamicObject> {
-    let ControllerRef { namespace, group, kind, .. } = controller;
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let resource = ApiResource {
-        group: group.clone(),
-        version: version.to_owned(),
-        api_version,
-        kind: kind.clone(),
-        plural: plural.to_owned(),
-    };
-    Api::namespaced_with(shared.client.clone(), namespace, &resource)
+    Api::namespaced_with(shared.client.clone(), &controller.namespace, resource)
 }
 
 pub(super) fn unhandled(controller: &ControllerRef, reason: String) -> TargetError {

@@ -4,10 +4,9 @@ use kube::api::DynamicObject;
 use tokio::time::timeout;
 
 use super::controller_ref::{ControllerRef, WellKnown};
-use super::discovery::Discovered;
 use super::error::TargetError;
-use super::read::{objects, unavailable, unhandled};
-use super::{Shared, Targets};
+use super::read::{mapping, objects, unavailable, unhandled};
+use super::{Shared, Targets, watch};
 
 impl Targets {
     /// How many pods a controller is configured for, read now: what a disruption budget is computed from must not be of ten
@@ -22,22 +21,18 @@ impl Targets {
 }
 
 async fn read(shared: &Shared, controller: &ControllerRef) -> Result<Option<i64>, TargetError> {
-    let (version, plural, subresource) = match controller.well_known() {
+    let (resource, subresource) = match controller.well_known() {
         Some(WellKnown::Job | WellKnown::CronJob) => return Ok(None),
-        Some(known @ WellKnown::DaemonSet) => ("v1".to_owned(), known.plural().to_owned(), None),
-        Some(known) => ("v1".to_owned(), known.plural().to_owned(), Some("scale")),
+        Some(known @ WellKnown::DaemonSet) => (watch::resource(known), None),
+        Some(known) => (watch::resource(known), Some("scale")),
         None => {
-            let ControllerRef { group, kind, .. } = controller;
-            let discovered = shared.discovery.kind(&shared.client, &shared.config, group, kind).await;
-            match discovered.map_err(|error| unavailable(controller, error))? {
-                Discovered::Scalable(scalable) => (scalable.version, scalable.plural, Some("scale")),
-                Discovered::NotScalable | Discovered::NoMatch => {
-                    return Err(unhandled(controller, "the resource has no scale sub-resource".to_owned()));
-                }
-            }
+            let scalable = mapping(shared, controller).await?.filter(|mapping| mapping.has_scale);
+            let scalable = scalable
+                .ok_or_else(|| unhandled(controller, "the resource has no scale sub-resource".to_owned()))?;
+            (scalable.resource(&controller.group, &controller.kind), Some("scale"))
         }
     };
-    let api = objects(shared, controller, &version, &plural);
+    let api = objects(shared, controller, &resource);
     let read = match subresource {
         Some(subresource) => api.get_subresource(subresource, &controller.name).await,
         None => api.get(&controller.name).await,
