@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
 
+use crate::selector_text;
 use crate::workload::{Action, Context, Informers, Note, Watches, Workload, pods};
 use plumb_controller::adoption::{matches, selector};
 use plumb_controller::int_or_percent::rounded_up;
@@ -179,7 +180,7 @@ fn unmanaged(state: &State) -> Option<Note> {
     let spec = state.budget.spec.as_ref()?;
     let counts = spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)));
     let any = state.pods.iter().any(|pod| controller_of(&pod.metadata).is_none());
-    let selector = shown(spec.selector.as_ref()?);
+    let selector = selector_text::as_in_go(spec.selector.as_ref()?);
     (counts && any).then(|| {
         Note::warning(
             "UnmanagedPods",
@@ -190,27 +191,6 @@ fn unmanaged(state: &State) -> Option<Note> {
             ),
         )
     })
-}
-
-/// A selector as upstream shows it in messages.
-fn shown(selector: &LabelSelector) -> String {
-    let labels = selector.match_labels.iter().flatten();
-    let labels = labels.map(|(key, value)| format!("{key}: {value},")).collect::<Vec<_>>().concat();
-    let expressions = selector.match_expressions.iter().flatten();
-    let expressions = expressions
-        .map(|one| {
-            let values = one.values.as_deref().unwrap_or_default().join(" ");
-            format!(
-                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
-                one.key, one.operator
-            )
-        })
-        .collect::<Vec<_>>()
-        .concat();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
-         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
 }
 
 /// Decides the actions for a budget.

@@ -134,7 +134,7 @@ pub(crate) fn name(object: &impl Resource) -> String {
 }
 
 /// Makes every pod ready, except those that opt out.
-async fn be_ready(client: Client) {
+pub(crate) async fn be_ready(client: Client) {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut events = std::pin::pin!(Reflector::new(pods, WatchConfig::default()).into_stream());
     while let Some(event) = events.next().await {
@@ -146,7 +146,7 @@ async fn be_ready(client: Client) {
             }
             let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": now });
-            let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
+            let status = json!({ "status": { "phase": "Running", "startTime": now, "conditions": [ready] } });
             let api: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap());
             // A pod that is gone meanwhile need not be ready.
             let _ = api.patch_status(&name(&pod), &PatchParams::default(), &Patch::Merge(status)).await;
