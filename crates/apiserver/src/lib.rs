@@ -91,5 +91,5 @@ pub use in_flight::Limits;
 pub use inside::Inside;
 pub use kinds::conversion::{Conversion, Pair, StoredAs};
 pub use kubelet::{KubeletClient, KubeletClientError};
-pub use state::{ApiServer, Config};
+pub use state::{ApiServer, Config, Features};
 pub use version::VERSION;

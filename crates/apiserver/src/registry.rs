@@ -110,7 +110,11 @@ const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[
     ("authorization.k8s.io", "SelfSubjectAccessReview", &authorization::SelfSubjectAccessReviewStrategy),
     ("authorization.k8s.io", "SelfSubjectRulesReview", &authorization::SelfSubjectRulesReviewStrategy),
     ("authorization.k8s.io", "SubjectAccessReview", &authorization::SubjectAccessReviewStrategy),
-    ("autoscaling", "HorizontalPodAutoscaler", &autoscaling::HorizontalPodAutoscalerStrategy),
+    (
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        &autoscaling::HorizontalPodAutoscalerStrategy { scale_to_zero: false },
+    ),
     ("batch", "CronJob", &batch::CronJobStrategy),
     ("batch", "Job", &batch::JobStrategy),
     ("certificates.k8s.io", "CertificateSigningRequest", &certificates::CertificateSigningRequestStrategy),
@@ -159,6 +163,16 @@ impl Strategy for DefaultStrategy {}
 pub(crate) fn strategy_of(group: &str, kind: &str) -> &'static dyn Strategy {
     let found = STRATEGIES.iter().find(|(of, name, _)| (*of, *name) == (group, kind));
     found.map_or(&DefaultStrategy, |(_, _, strategy)| *strategy)
+}
+
+/// The same where autoscalers may scale to no replicas (gate `HPAScaleToZero`).
+pub(crate) fn strategy_of_scaling_to_zero(group: &str, kind: &str) -> &'static dyn Strategy {
+    match (group, kind) {
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            &autoscaling::HorizontalPodAutoscalerStrategy { scale_to_zero: true }
+        }
+        _ => strategy_of(group, kind),
+    }
 }
 
 #[cfg(test)]

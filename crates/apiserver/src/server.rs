@@ -26,7 +26,7 @@ use crate::outgoing::ResponseEncoding;
 use crate::request_body::{Received, RequestBody};
 use crate::serve::Interactive;
 use crate::shutdown::Shutdown;
-use crate::state::{ApiServer, Config};
+use crate::state::{ApiServer, Config, Features};
 use crate::target::{Address, Query, Verb};
 use crate::user::{ANONYMOUS, User};
 use crate::{
@@ -58,7 +58,17 @@ fn handle(
 impl ApiServer {
     /// An API server over a store. Creates the objects that every cluster has, if they are missing.
     pub fn new(config: Config) -> Result<Self, ApiError> {
-        let kinds = Kinds::builtin(registry::strategy_of).under(&config.rules);
+        Self::with_features(config, Features::default())
+    }
+
+    /// An API server with features that are off by default.
+    pub fn with_features(config: Config, features: Features) -> Result<Self, ApiError> {
+        let strategies = if features.scale_to_zero {
+            registry::strategy_of_scaling_to_zero
+        } else {
+            registry::strategy_of
+        };
+        let kinds = Kinds::builtin(strategies).under(&config.rules);
         let server = Self::of(config, kinds, handle);
         system_objects::ensure(server.cluster())?;
         bootstrap_roles::ensure(server.cluster())?;

@@ -50,6 +50,13 @@ pub struct Config {
     pub usage: Option<Arc<dyn UsageSource>>,
 }
 
+/// Features of the API that are off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// `minReplicas` of a `HorizontalPodAutoscaler` may be zero (gate `HPAScaleToZero`).
+    pub scale_to_zero: bool,
+}
+
 /// What handles requests. It is neither generic nor `async`, so that the handlers are compiled with this crate and not with
 /// each crate that calls it.
 pub(crate) type Handler =

@@ -12,11 +12,13 @@ use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::{View, few, or};
 use crate::validation::Errors;
-use crate::warnings::no_effect;
 
 /// The strategy of `HorizontalPodAutoscalers`.
 #[derive(Debug)]
-pub(in crate::registry) struct HorizontalPodAutoscalerStrategy;
+pub(in crate::registry) struct HorizontalPodAutoscalerStrategy {
+    /// Whether `minReplicas` may be zero (gate `HPAScaleToZero`).
+    pub(in crate::registry) scale_to_zero: bool,
+}
 
 impl Strategy for HorizontalPodAutoscalerStrategy {
     fn stored_as(&self, version: &str) -> Option<StoredAs> {
@@ -29,19 +31,15 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::create(new, errors);
+        validation::create(new, self.scale_to_zero, errors);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-        validation::update(old, new, errors);
+        validation::update(old, new, self.scale_to_zero, errors);
     }
 
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(new, errors);
-    }
-
-    fn warnings(&self, _new: &Value) -> Vec<String> {
-        vec![no_effect::of_kind("no controller scales workloads by their metrics")]
     }
 }
 

@@ -10,21 +10,22 @@ use crate::validation::json::{int, list, text};
 use crate::validation::{Errors, add_invalid, format, validate_nonnegative_fields};
 
 const SPEC: Path<'_> = Path::root("spec");
+
 /// Validates a new `HorizontalPodAutoscaler`.
-pub(super) fn create(autoscaler: &Value, errors: &mut Errors) {
-    validate_autoscaler(autoscaler, &Value::Null, errors);
+pub(super) fn create(autoscaler: &Value, scale_to_zero: bool, errors: &mut Errors) {
+    validate_autoscaler(autoscaler, &Value::Null, scale_to_zero, errors);
 }
 
 /// Validates an updated `HorizontalPodAutoscaler`. An invalid API version of `scaleTargetRef` is tolerated if it did
 /// not change.
-pub(super) fn update(old: &Value, new: &Value, errors: &mut Errors) {
-    validate_autoscaler(new, &old["spec"], errors);
+pub(super) fn update(old: &Value, new: &Value, scale_to_zero: bool, errors: &mut Errors) {
+    validate_autoscaler(new, &old["spec"], scale_to_zero, errors);
 }
 
-fn validate_autoscaler(autoscaler: &Value, old: &Value, errors: &mut Errors) {
+fn validate_autoscaler(autoscaler: &Value, old: &Value, scale_to_zero: bool, errors: &mut Errors) {
     let spec = &autoscaler["spec"];
     let (min, max) = (int(spec, "minReplicas"), int(spec, "maxReplicas").unwrap_or(0));
-    let least = i64::from(int(old, "minReplicas") != Some(0));
+    let least = i64::from(!scale_to_zero && int(old, "minReplicas") != Some(0));
     if let Some(min) = min.filter(|min| *min < least) {
         let rule = format!("must be greater than or equal to {least}");
         errors.push(FieldError::invalid(SPEC.child("minReplicas"), min, rule));
