@@ -13,6 +13,7 @@ mod run;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
@@ -36,6 +37,7 @@ pub(crate) use run::{
 };
 
 use crate::components::{self, Components, ComponentsParser};
+use crate::durations::interval;
 use crate::features;
 use crate::install::{Install, Uninstall};
 use crate::kubeconfig::Issue;
@@ -345,6 +347,9 @@ pub(crate) struct Up {
     /// The number of nodes. More than one need the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
+    /// How often the controller of HorizontalPodAutoscalers reads the metrics of each.
+    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
+    pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
     /// Abort every long-lived task at each SIGUSR1, and one after the other at each SIGUSR2: for tests of their
     /// restarts.
     #[arg(long, hide = true)]

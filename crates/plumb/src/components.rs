@@ -49,8 +49,8 @@ static TABLE: &[Component] = &[
     },
     Component {
         name: CONTROLLERS,
-        about: "workload controllers, garbage collection, quotas, service accounts, certificates",
-        features: &[],
+        about: "workload controllers, horizontal autoscaling, garbage collection, quotas, service accounts, certificates",
+        features: plumb_controllers::horizontal_pod_autoscaler::features::FEATURES,
         webhook: None,
         start: Start::Tasks(controllers::start),
     },
@@ -151,6 +151,8 @@ pub(crate) struct Context<'a> {
     pub(crate) network: Option<&'a ClusterNetwork>,
     /// How the autoscaler works.
     pub(crate) autoscaler: &'a AutoscalerFlags,
+    /// How often the controller of `HorizontalPodAutoscalers` reads metrics.
+    pub(crate) autoscaling_period: Duration,
 }
 
 impl Context<'_> {

@@ -13,6 +13,8 @@ use plumb_controller::Clock;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::endpoints::membership::Membership;
 use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
+use plumb_controllers::horizontal_pod_autoscaler::features::{HPA_CONFIGURABLE_TOLERANCE, HPA_SCALE_TO_ZERO};
+use plumb_controllers::horizontal_pod_autoscaler::{self, AutoscalerMetrics, Settings};
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
@@ -54,6 +56,22 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(taints::run(clients(taints::NAME), factory, clock.clone()));
     let measuring = quota::Config { rules: context.rules.clone(), clock: clock.clone() };
     running.spawn(quota::run(clients(quota::NAME), factory, measuring));
+    let autoscalers: Arc<AutoscalerMetrics> = Arc::default();
+    let rendered = autoscalers.clone();
+    server.also_show(move |text| rendered.render(text));
+    let gates = &context.binding.gates;
+    let autoscaling = horizontal_pod_autoscaler::Config {
+        settings: Settings {
+            sync_period: context.autoscaling_period,
+            scale_to_zero: gates.enabled(&HPA_SCALE_TO_ZERO),
+            configurable_tolerance: gates.enabled(&HPA_CONFIGURABLE_TOLERANCE),
+            ..Settings::default()
+        },
+        clock: clock.clone(),
+        metrics: autoscalers,
+    };
+    let as_autoscaler = clients(horizontal_pod_autoscaler::NAME);
+    running.spawn(horizontal_pod_autoscaler::run(as_autoscaler, factory, autoscaling));
     running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
     running.spawn(stale::run(informers, clients(Budgets::NAME), clock.clone()));
     running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));

@@ -13,7 +13,8 @@ use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::CurrentContext;
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
-use plumb_apiserver::{ApiServer, Config, KubeletClient};
+use plumb_apiserver::{ApiServer, Config, Features, KubeletClient};
+use plumb_controllers::horizontal_pod_autoscaler::features::HPA_SCALE_TO_ZERO;
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Quota, Recent, Store};
 use plumb_supervise::{Supervisor, Task};
@@ -112,7 +113,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let rules = Rules::new(binding.dialect, &binding.gates);
     let measurements = Measurements::default();
     let kubelets = KubeletClient::new(&pki)?;
-    let server = ApiServer::new(Config {
+    let api_features = Features { scale_to_zero: binding.gates.enabled(&HPA_SCALE_TO_ZERO) };
+    let config = Config {
         store: store.clone(),
         rules: rules.clone(),
         clock: Arc::new(Timestamp::now),
@@ -123,8 +125,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         nodes: Some(kubelets.clone()),
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
-    })
-    .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
+    };
+    let server = ApiServer::with_features(config, api_features)
+        .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
     server.show_tasks(supervisor);
     let gates = binding.gates.clone();
@@ -181,6 +184,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         reached_by_pods: SocketAddr::new(bridged.unwrap_or(advertised.ip()), advertised.port()),
         network: network.as_ref(),
         autoscaler: &args.autoscaler,
+        autoscaling_period: args.horizontal_pod_autoscaler_sync_period,
     });
     let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
     let nodes = if args.components.contains(NODE) {

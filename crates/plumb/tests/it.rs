@@ -20,6 +20,7 @@ mod it {
     mod exec;
     mod failover;
     mod gates;
+    mod horizontal_autoscaling;
     mod hostile;
     mod images;
     mod in_place_rollout;
