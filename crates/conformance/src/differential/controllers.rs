@@ -18,6 +18,7 @@
 mod acts;
 mod kept;
 mod kinds;
+mod metrics;
 mod nodes;
 mod normalized;
 mod play;

@@ -14,6 +14,8 @@ const NOT_HERE: &str = "--disable-admission-plugins=PodTopologyLabels";
 const NETWORK: &str = "--service-cluster-ip-range=10.96.0.0/12";
 /// Its usual limits would have scenarios that happen at the same time wait for each other.
 const UNLIMITED: [&str; 2] = ["--kube-api-qps=500", "--kube-api-burst=1000"];
+/// How often autoscalers are synced: more often than a difference takes to be final.
+const SYNC_PERIOD: &str = "--horizontal-pod-autoscaler-sync-period=3s";
 /// How many cases are played if nothing else is said.
 const CASES: u64 = 5_000;
 
@@ -53,10 +55,10 @@ async fn plumb_answers_as_kube_apiserver_does() {
 async fn plumb_makes_the_same_of_workloads_as_kube_controller_manager_does() {
     let mut config = Config::of(Parts::ControlPlane);
     config.apiserver_flags = vec![NOT_HERE.to_owned()];
-    config.controllers_flags = UNLIMITED.map(str::to_owned).to_vec();
+    config.controllers_flags = UNLIMITED.into_iter().chain([SYNC_PERIOD]).map(str::to_owned).collect();
     let reference = plumb_testbed::Cluster::start(config).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--resize-dialect", "v1.36", "--components", "apiserver,controllers"];
+    let flags = ["--resize-dialect", "v1.36", "--components", "apiserver,controllers", SYNC_PERIOD];
     let subject = Cluster::start_with(folder.path(), &flags);
     let clients = (
         client(Some(reference.kubeconfig_path().to_owned())).await.unwrap(),

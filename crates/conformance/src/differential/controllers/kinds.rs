@@ -2,10 +2,16 @@
 
 use kube::core::{ApiResource, GroupVersionKind};
 
+/// The group of external metrics.
+pub(super) const METRICS: &str = "external.metrics.k8s.io";
+/// The metric that scenarios set.
+pub(super) const QUEUES: &str = "queues";
+
 /// A kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     group: &'static str,
+    version: &'static str,
     singular: &'static str,
     /// What its objects are called in a path.
     pub(super) plural: &'static str,
@@ -14,15 +20,15 @@ pub(super) struct Kind {
 }
 
 const fn namespaced(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind { group, singular: kind, plural, namespaced: true }
+    Kind { group, version: "v1", singular: kind, plural, namespaced: true }
 }
 
 const fn of_cluster(kind: &'static str, plural: &'static str) -> Kind {
-    Kind { group: "", singular: kind, plural, namespaced: false }
+    Kind { group: "", version: "v1", singular: kind, plural, namespaced: false }
 }
 
 /// Every kind, owners before what they own.
-pub(super) const KINDS: [Kind; 21] = [
+pub(super) const KINDS: [Kind; 23] = [
     of_cluster("Namespace", "namespaces"),
     of_cluster("Node", "nodes"),
     namespaced("", "ServiceAccount", "serviceaccounts"),
@@ -30,6 +36,12 @@ pub(super) const KINDS: [Kind; 21] = [
     namespaced("", "Secret", "secrets"),
     namespaced("", "ResourceQuota", "resourcequotas"),
     namespaced("", "Service", "services"),
+    // A custom resource, which has the paths of an external metric: see `metrics.rs`.
+    Kind { version: "v1beta1", ..namespaced(METRICS, "ExternalMetricValue", QUEUES) },
+    Kind {
+        version: "v2",
+        ..namespaced("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+    },
     namespaced("policy", "PodDisruptionBudget", "poddisruptionbudgets"),
     namespaced("batch", "CronJob", "cronjobs"),
     namespaced("apps", "Deployment", "deployments"),
@@ -60,15 +72,16 @@ impl Kind {
     /// How a client asks for it.
     pub(super) fn resource(&self) -> ApiResource {
         ApiResource::from_gvk_with_plural(
-            &GroupVersionKind::gvk(self.group, "v1", self.singular),
+            &GroupVersionKind::gvk(self.group, self.version, self.singular),
             self.plural,
         )
     }
 
     /// Where its objects are.
     pub(super) fn collection(&self, namespace: &str) -> String {
+        let Self { group, version, .. } = self;
         let group =
-            if self.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/v1", self.group) };
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         if self.namespaced {
             format!("{group}/namespaces/{namespace}/{}", self.plural)
         } else {

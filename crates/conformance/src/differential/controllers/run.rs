@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::super::kept::MatchedPattern;
 use super::kept::AllowedDifferences;
+use super::metrics;
 use super::nodes;
 use super::play::{Finding, ScenarioRun, Side};
 use super::scenario::{Scenario, scenarios};
@@ -140,6 +141,7 @@ pub async fn run(
     let clients = [reference, subject];
     for client in &clients {
         nodes::prepare(client).await?;
+        metrics::define(client).await?;
     }
     let sides = Arc::new(clients.map(|client| Side { view: View::of(&client), client }));
     let kept = Arc::new(kept);

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// The scenarios in the repository, by subject; those that take long come first.
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
+    include_str!("../../../differential/controllers/autoscalers.yaml"),
     include_str!("../../../differential/controllers/cronjobs.yaml"),
     include_str!("../../../differential/controllers/housekeeping.yaml"),
     include_str!("../../../differential/controllers/endpoints.yaml"),
