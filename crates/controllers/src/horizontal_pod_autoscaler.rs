@@ -161,12 +161,28 @@ impl Reconciler for Autoscalers {
 
     async fn reconcile(&self, key: &ObjectRef) -> kube::Result<Requeue> {
         let Some(autoscaler) = self.informer.get(key) else { return Ok(Requeue::AwaitChange) };
+        let reconciled = self.sync(key, &autoscaler).await;
+        // It may have been deleted meanwhile: its selector must not make those of others ambiguous.
+        let is_same = |now: Arc<HorizontalPodAutoscaler>| now.metadata.uid == autoscaler.metadata.uid;
+        if !self.informer.get(key).is_some_and(is_same) {
+            self.memories.lock().remove(key);
+        }
+        reconciled
+    }
+}
+
+impl Autoscalers {
+    async fn sync(
+        &self,
+        key: &ObjectRef,
+        autoscaler: &Arc<HorizontalPodAutoscaler>,
+    ) -> kube::Result<Requeue> {
         let spec = &autoscaler.spec;
         let started = self.clock.monotonic();
         let target = self.target(key, spec).await;
         let scale = target.as_ref().map(|target| target.scale.clone()).map_err(Clone::clone);
         let (inputs, durations) = match &scale {
-            Ok(scale) if decide::needs_metrics(&autoscaler, scale, &self.settings) => {
+            Ok(scale) if decide::needs_metrics(autoscaler, scale, &self.settings) => {
                 self.read(key, spec, scale).await?
             }
             _ => (Inputs::default(), Vec::new()),
@@ -184,17 +200,15 @@ impl Reconciler for Autoscalers {
         }
         self.observe(key, &decision, &durations, started);
         for note in std::mem::take(&mut decision.events) {
-            self.emit(&autoscaler, note);
+            self.emit(autoscaler, note);
         }
         if let Some(failure) = &decision.failure {
             tracing::debug!(autoscaler = %key, error = failure.message, "cannot autoscale");
         }
-        self.update_status(key, &autoscaler, decision).await?;
+        self.update_status(key, autoscaler, decision).await?;
         Ok(Requeue::After(self.settings.sync_period))
     }
-}
 
-impl Autoscalers {
     fn now(&self) -> Now {
         let monotonic = self.clock.monotonic().saturating_duration_since(self.started);
         Now { wall: self.clock.now(), monotonic }
