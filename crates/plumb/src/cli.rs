@@ -347,7 +347,7 @@ pub(crate) struct Up {
     /// The number of nodes. More than one need the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
-    /// How often the controller of HorizontalPodAutoscalers reads the metrics of each.
+    /// How often the controllers read the metrics of each HorizontalPodAutoscaler.
     #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
     pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
     /// Abort every long-lived task at each SIGUSR1, and one after the other at each SIGUSR2: for tests of their
