@@ -15,7 +15,7 @@ use super::cluster::Cluster;
 async fn replicas_follow_the_load_of_virtual_containers() {
     let folder = tempfile::tempdir().unwrap();
     let period = ["--metric-resolution", "1s", "--horizontal-pod-autoscaler-sync-period", "1s"];
-    let flags = [&["--runtime", "virtual"][..], &period].concat();
+    let flags = [&["--components", "all", "--runtime", "virtual"][..], &period].concat();
     let cluster = Cluster::start_with(&folder.path().join("data"), &flags);
     let client = cluster.client().await;
     let container = json!({
