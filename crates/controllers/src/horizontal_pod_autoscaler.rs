@@ -246,18 +246,14 @@ impl Autoscalers {
         let mapping = self.mapper.mapping(&self.client, group, kind).await;
         let mapping = mapping.map_err(|error| internal(message(&error)))?;
         let mapping = mapping.ok_or_else(|| internal(no_match(group, kind)))?;
-        let plural = &mapping.plural;
-        let not_served = || format!("the server could not find the requested resource (get {plural} {name})");
         if !mapping.has_scale || !mapping.namespaced {
-            return Err(internal(not_served()));
+            return Err(internal("the server could not find the requested resource".to_owned()));
         }
         let resource = mapping.resource(group, kind);
         let api = Api::namespaced_with(self.client.clone(), &key.namespace, &resource);
         let read: kube::Result<DynamicObject> = api.get_subresource("scale", name).await;
         let object = read.map_err(|error| match &error {
-            kube::Error::Api(status) if is_generic(status) => {
-                internal(format!("{} (get {plural} {name})", generic_message(status)))
-            }
+            kube::Error::Api(status) if is_generic(status) => internal(generic_message(status)),
             error => internal(message(error)),
         })?;
         let number = |path: &str| {

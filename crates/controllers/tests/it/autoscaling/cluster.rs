@@ -298,7 +298,7 @@ async fn whatever_has_a_scale_is_scaled() {
     cluster.create(autoscaler("Gone", "example.com/v1", "blue")).await;
     cluster.event("FailedGetScale", "no matches for kind \"Gone\" in group \"example.com\"").await;
     cluster.create(autoscaler("Job", "batch/v1", "green")).await;
-    let message = "the server could not find the requested resource (get jobs green)";
+    let message = "the server could not find the requested resource";
     cluster.event("FailedGetScale", message).await;
     cluster.create(autoscaler("Deployment", "apps/v1", "white")).await;
     cluster.event("FailedGetScale", "deployments.apps \"white\" not found").await;
