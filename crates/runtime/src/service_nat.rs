@@ -1,16 +1,18 @@
-//! The Service `kubernetes` for pods whose network another program makes, such as a CNI plugin.
+//! The Services that this machine serves itself, `kubernetes` and `kube-dns`, for pods whose network another program makes, such
+//! as a CNI plugin.
 //!
 //! ```text
-//!   pod ── 10.96.0.1:443 ──▶ prerouting: dnat ──▶ the endpoint, an address of this machine, where a server listens
+//!   pod ── 10.96.0.1:443/tcp ──▶ prerouting: dnat ──▶ the endpoint, an address of this machine, where servers listen
+//!       ── 10.96.0.10:53 ─────▶
 //!
 //!   table ip plumb-<hash>-api
-//!     map pods            address of a pod ──▶ address . port of the endpoint
-//!     chain prerouting    from a pod to the Service ▸ dnat
+//!     set pods            addresses of pods
+//!     chain prerouting    from a pod to a Service ▸ dnat
 //!     chain raw           to the endpoint, from anything but a pod ▸ drop
 //! ```
 //!
 //! The rules apply to the pods of one cluster only. A kubelet may run other pods on the same machine, to which kube-proxy
-//! gives the same address of another API server. Nor do machines of the same network reach the endpoint: the API server
+//! gives the same addresses of other servers. Nor do machines of the same network reach the endpoint: the API server
 //! may listen on the loopback address in order not to be reached by them.
 //!
 //! The endpoint is the only address of an interface of its own, a bridge without ports: the network of the pods may have
@@ -27,19 +29,12 @@ use parking_lot::Mutex;
 
 use crate::builtin::{Naming, Wire, gateway_of};
 use crate::error::{Error, Result};
-use crate::types::SandboxId;
+use crate::types::{Protocol, SandboxId};
 use plumb_nftables::{
-    Batch, Chain, ChainKind, Element, Expression, Hook, Map, Register, Verdict, address_and_port, has_table,
-    on_change, types,
+    Batch, Chain, ChainKind, Expression, Hook, Register, Set, Verdict, has_table, on_change, types,
 };
 
-const PODS: Map = Map {
-    name: "pods",
-    key_type: types::IPV4_ADDR,
-    key_length: 4,
-    value_type: types::ADDRESS_AND_PORT,
-    value_length: 8,
-};
+const PODS: Set = Set { name: "pods", key_type: types::IPV4_ADDR, key_length: 4 };
 
 /// Before connections are tracked, and so before any translation.
 const RAW: Chain = Chain { name: "raw", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: -300 };
@@ -47,17 +42,27 @@ const RAW: Chain = Chain { name: "raw", kind: ChainKind::Filter, hook: Hook::Pre
 const PREROUTING: Chain =
     Chain { name: "prerouting", kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -101 };
 
-/// The protocol number of TCP.
-const TCP: u8 = 6;
 const FIRST: Register = Register(0);
+const SECOND: Register = Register(1);
 
-/// The translation of the Service's address for the pods of a cluster.
+/// A port of a Service that this machine serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalService {
+    /// The address and port of the Service.
+    pub address: SocketAddrV4,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The port of the server at the endpoint.
+    pub port: u16,
+}
+
+/// The translation of the addresses of Services for the pods of a cluster.
 #[derive(Debug)]
 pub struct ServiceNat {
     table: String,
     interface: String,
-    service: SocketAddrV4,
-    endpoint: SocketAddrV4,
+    services: Vec<LocalService>,
+    endpoint: Ipv4Addr,
     /// The pods by their addresses.
     pods: Mutex<BTreeMap<Ipv4Addr, SandboxId>>,
 }
@@ -67,8 +72,7 @@ impl ServiceNat {
     /// agent has left that was killed.
     pub fn open(
         data_dir: &Path,
-        service: SocketAddrV4,
-        port: u16,
+        services: Vec<LocalService>,
         pods: BTreeMap<Ipv4Addr, SandboxId>,
     ) -> Result<Self> {
         let doing = |doing: String| move |error: io::Error| Error::io(doing, &error);
@@ -77,8 +81,8 @@ impl ServiceNat {
         let nat = Self {
             table: naming.service_table(),
             interface: naming.service_interface(),
-            service,
-            endpoint: SocketAddrV4::new(endpoint, port),
+            services,
+            endpoint,
             pods: Mutex::new(pods),
         };
         Wire::open()
@@ -88,8 +92,8 @@ impl ServiceNat {
         Ok(nat)
     }
 
-    /// Where a server has to listen that pods reach at the Service's address.
-    pub fn endpoint(&self) -> SocketAddrV4 {
+    /// The endpoint: where servers have to listen that pods reach at the addresses of Services.
+    pub fn address(&self) -> Ipv4Addr {
         self.endpoint
     }
 
@@ -101,7 +105,7 @@ impl ServiceNat {
             return Ok(());
         }
         let mut batch = Batch::new(&self.table);
-        batch.add_elements(&PODS, &[self.element(address)]);
+        batch.add_keys(&PODS, &[address.octets().to_vec()]);
         // Another program may have flushed all rules: then they are made anew.
         let added = batch.commit().or_else(|_| self.replace(&pods));
         added.map_err(|error| {
@@ -123,8 +127,7 @@ impl ServiceNat {
             pods.remove(address);
         }
         let mut batch = Batch::new(&self.table);
-        batch
-            .delete_elements(&PODS, &own.iter().map(|address| address.octets().to_vec()).collect::<Vec<_>>());
+        batch.delete_keys(&PODS, &own.iter().map(|address| address.octets().to_vec()).collect::<Vec<_>>());
         if let Err(error) = batch.commit().or_else(|_| self.replace(&pods)) {
             tracing::warn!(%error, "the address of a pod that has ended still reaches the API server");
         }
@@ -162,41 +165,39 @@ impl ServiceNat {
         remove(&naming.service_table(), &naming.service_interface())
     }
 
-    fn element(&self, pod: Ipv4Addr) -> Element {
-        let value = address_and_port(*self.endpoint.ip(), self.endpoint.port());
-        Element { key: pod.octets().to_vec(), value }
-    }
-
     fn replace(&self, pods: &BTreeMap<Ipv4Addr, SandboxId>) -> io::Result<()> {
         let mut batch = Batch::new(&self.table);
         batch.remove_table();
         batch.add_table();
-        batch.add_map(&PODS);
+        batch.add_set(&PODS);
         for chain in [RAW, PREROUTING] {
             batch.add_chain(&chain);
         }
-        let to_endpoint = is_to(*self.endpoint.ip());
-        let from_pod = [
-            Expression::SourceAddress(FIRST),
-            Expression::Lookup { map: PODS.name.into(), key: FIRST, value: FIRST },
-        ];
+        let to_endpoint = is_to(self.endpoint);
+        let from_pod =
+            [Expression::SourceAddress(FIRST), Expression::Contained { set: PODS.name.into(), key: FIRST }];
         let accept = [&to_endpoint[..], &from_pod, &[Expression::Verdict(Verdict::Accept)]].concat();
         batch.add_rule(&RAW, &accept);
         batch.add_rule(&RAW, &[&to_endpoint[..], &[Expression::Verdict(Verdict::Drop)]].concat());
-        let to_service = [
-            Expression::TransportProtocol(FIRST),
-            Expression::Equals(FIRST, vec![TCP]),
-            Expression::DestinationPort(FIRST),
-            Expression::Equals(FIRST, self.service.port().to_be_bytes().to_vec()),
-        ];
-        let translate = [Expression::TranslateDestination { address: Register(0), port: Register(1) }];
-        batch.add_rule(
-            &PREROUTING,
-            &[&is_to(*self.service.ip())[..], &to_service, &from_pod, &translate].concat(),
-        );
-        let elements: Vec<Element> = pods.keys().map(|pod| self.element(*pod)).collect();
-        if !elements.is_empty() {
-            batch.add_elements(&PODS, &elements);
+        for service in &self.services {
+            let to_service = [
+                Expression::TransportProtocol(FIRST),
+                Expression::Equals(FIRST, vec![number_of(service.protocol)]),
+                Expression::DestinationPort(FIRST),
+                Expression::Equals(FIRST, service.address.port().to_be_bytes().to_vec()),
+            ];
+            let [high, low] = service.port.to_be_bytes();
+            let translate = [
+                Expression::Value(FIRST, self.endpoint.octets()),
+                Expression::Value(SECOND, [high, low, 0, 0]),
+                Expression::TranslateDestination { address: FIRST, port: SECOND },
+            ];
+            let is_to_address = is_to(*service.address.ip());
+            batch.add_rule(&PREROUTING, &[&is_to_address[..], &to_service, &from_pod, &translate].concat());
+        }
+        let keys: Vec<Vec<u8>> = pods.keys().map(|pod| pod.octets().to_vec()).collect();
+        if !keys.is_empty() {
+            batch.add_keys(&PODS, &keys);
         }
         batch.commit()
     }
@@ -206,6 +207,15 @@ fn naming_of(data_dir: &Path) -> Result<Naming> {
     let data = std::fs::canonicalize(data_dir);
     let data = data.map_err(|error| Error::io(format!("finding {}", data_dir.display()), &error))?;
     Ok(Naming::of(&data))
+}
+
+/// The number of a protocol in packets.
+fn number_of(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+        Protocol::Sctp => 132,
+    }
 }
 
 fn is_to(address: Ipv4Addr) -> [Expression; 2] {

@@ -24,7 +24,7 @@ use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, unshare};
-use plumb_runtime::service_nat::ServiceNat;
+use plumb_runtime::service_nat::{LocalService, ServiceNat};
 use plumb_runtime::types::{PortMapping, Protocol, SandboxId};
 use plumb_runtime::{Error, Runtime as _};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -437,6 +437,19 @@ fn a_network_that_no_pod_uses_is_removed_when_the_agent_ends() {
 
 /// The address of the Service `kubernetes`, on machines of tests.
 const SERVICE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, 1), 443);
+/// That of the Service `kube-dns`.
+const DNS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, 10), 53);
+/// The port of the API server.
+const API: u16 = 6443;
+
+/// The Services that a machine serves itself.
+fn local_services() -> Vec<LocalService> {
+    vec![
+        LocalService { address: SERVICE, protocol: Protocol::Tcp, port: API },
+        LocalService { address: DNS, protocol: Protocol::Udp, port: 53 },
+        LocalService { address: DNS, protocol: Protocol::Tcp, port: 53 },
+    ]
+}
 
 #[test]
 fn a_pod_of_a_network_that_is_not_ours_reaches_the_service_and_others_do_not() {
@@ -450,21 +463,40 @@ fn a_pod_of_a_network_that_is_not_ours_reaches_the_service_and_others_do_not() {
         let (pod, other) =
             (Pod::run(&there, "a", &[]).await.unwrap(), Pod::run(&there, "b", &[]).await.unwrap());
         let data = tempfile::tempdir().unwrap();
-        let open = |pods| ServiceNat::open(data.path(), SERVICE, 6443, pods).unwrap();
+        let open = |pods| ServiceNat::open(data.path(), local_services(), pods).unwrap();
         let nat = Arc::new(open(BTreeMap::new()));
-        let listener = TcpListener::bind(nat.endpoint()).unwrap();
+        let endpoint = SocketAddrV4::new(nat.address(), API);
+        let listener = TcpListener::bind(endpoint).unwrap();
         let refused = |pod: &Pod| {
-            for to in [SERVICE, nat.endpoint()] {
+            for to in [SERVICE, endpoint] {
                 let refused = pod.within(|| TcpStream::connect_timeout(&to.into(), Duration::from_secs(1)));
                 refused.unwrap_err();
             }
         };
         refused(&pod);
         nat.add(&pod.id, pod.address).unwrap();
-        for to in [SERVICE, nat.endpoint()] {
+        for to in [SERVICE, endpoint] {
             assert_eq!(caller(&listener, pod.connect(to.into())), IpAddr::V4(pod.address));
         }
         refused(&other);
+        // The second Service, by both of its protocols.
+        let (datagrams, streams) = {
+            let at = SocketAddrV4::new(nat.address(), 53);
+            (UdpSocket::bind(at).unwrap(), TcpListener::bind(at).unwrap())
+        };
+        assert_eq!(caller(&streams, pod.connect(DNS.into())), IpAddr::V4(pod.address));
+        let client = pod.within(|| {
+            let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            client.connect(DNS).unwrap();
+            client.send(b"question").unwrap();
+            client
+        });
+        datagrams.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let (_, from) = datagrams.recv_from(&mut [0; 16]).unwrap();
+        assert_eq!(from.ip(), IpAddr::V4(pod.address));
+        datagrams.send_to(b"answer", from).unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
+        assert_eq!(client.recv(&mut [0; 16]).unwrap(), 6);
 
         // Another agent takes the pods over that run.
         let next = open([(pod.address, pod.id.clone())].into());
@@ -479,7 +511,7 @@ fn a_pod_of_a_network_that_is_not_ours_reaches_the_service_and_others_do_not() {
         refused(&pod);
         next.release_unused().unwrap();
         ServiceNat::clear(data.path()).unwrap();
-        TcpListener::bind(nat.endpoint()).unwrap_err();
+        TcpListener::bind(endpoint).unwrap_err();
         there.end().await;
     });
 }
@@ -495,11 +527,11 @@ fn rules_of_the_service_that_another_program_removes_are_made_anew() {
         let pod = Pod::run(&there, "a", &[]).await.unwrap();
         let data = tempfile::tempdir().unwrap();
         let pods = [(pod.address, pod.id.clone())].into();
-        let nat = Arc::new(ServiceNat::open(data.path(), SERVICE, 6443, pods).unwrap());
+        let nat = Arc::new(ServiceNat::open(data.path(), local_services(), pods).unwrap());
         let watching = tokio::spawn(nat.watch());
         tokio::task::yield_now().await;
         flush_ruleset();
-        let listener = TcpListener::bind(nat.endpoint()).unwrap();
+        let listener = TcpListener::bind((nat.address(), API)).unwrap();
         let deadline = Instant::now() + TIMEOUT;
         let connected = loop {
             match pod.within(|| TcpStream::connect_timeout(&SERVICE.into(), Duration::from_millis(200))) {
