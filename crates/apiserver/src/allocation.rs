@@ -75,6 +75,8 @@ pub(crate) struct Allocations {
     store: Store,
     stored: Followed<Stored>,
     reserved: Mutex<Reservations>,
+    /// Cluster IPs that only one Service gets, by its namespace and name.
+    set_aside: Mutex<HashMap<u32, (String, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +114,20 @@ impl Reserved {
 impl Allocations {
     /// The allocations of stored services.
     pub(crate) fn of(store: Store) -> Self {
-        Self { stored: Followed::of(store.clone()), store, reserved: Mutex::default() }
+        let stored = Followed::of(store.clone());
+        Self { stored, store, reserved: Mutex::default(), set_aside: Mutex::default() }
+    }
+
+    /// Sets a cluster IP aside for a Service, whether it exists or not: other Services do not get it.
+    pub(crate) fn set_aside(&self, address: Ipv4Addr, namespace: &str, name: &str) {
+        self.set_aside.lock().insert(address.into(), (namespace.to_owned(), name.to_owned()));
+    }
+
+    /// Whether a cluster IP is set aside for another Service than this one, or for any if this is none.
+    fn is_set_aside(&self, address: u32, service: Option<(&str, &str)>) -> bool {
+        let set_aside = self.set_aside.lock();
+        let owner = set_aside.get(&address).map(|(namespace, name)| (namespace.as_str(), name.as_str()));
+        owner.is_some() && owner != service
     }
 }
 
@@ -145,11 +160,18 @@ impl Reservation {
         Self { allocations: Arc::clone(allocations), write: 0, resources: Vec::new(), accepted: false }
     }
 
-    /// Reserves a certain cluster IP, or says why not.
-    pub(crate) fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocationError> {
+    /// Reserves a certain cluster IP for a Service by its namespace and name, or says why not.
+    pub(crate) fn address(
+        &mut self,
+        address: Ipv4Addr,
+        service: (&str, &str),
+    ) -> Result<(), AllocationError> {
         let number = u32::from(address);
         if !is_cluster_ip(number) {
             return Err(AllocationError::ForeignAddress);
+        }
+        if self.allocations.is_set_aside(number, Some(service)) {
+            return Err(AllocationError::AddressTaken);
         }
         self.reserve(Resource::ClusterIp(number)).then_some(()).ok_or(AllocationError::AddressTaken)
     }
@@ -161,7 +183,10 @@ impl Reservation {
         let size = others.end - others.start;
         let random = (0..TRIES).map(|_| others.start + random() % size);
         let mut all = random.chain(others.clone()).chain(named);
-        all.find(|number| self.reserve(Resource::ClusterIp(*number))).map(Ipv4Addr::from)
+        let mut is_reserved = |number: &u32| {
+            !self.allocations.is_set_aside(*number, None) && self.reserve(Resource::ClusterIp(*number))
+        };
+        all.find(|number| is_reserved(number)).map(Ipv4Addr::from)
     }
 
     /// Reserves a certain node port, or says why not.
@@ -271,6 +296,7 @@ mod tests {
     use serde_json::json;
 
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 50);
+    const WEB: (&str, &str) = ("default", "web");
 
     fn allocations(store: Store) -> Arc<Allocations> {
         Arc::new(Allocations::of(store))
@@ -287,11 +313,22 @@ mod tests {
     fn a_reservation_of_one_write_excludes_others_until_it_is_released() {
         let allocations = allocations(Store::in_memory(&Options::default()));
         let mut first = Reservation::none(&allocations);
-        first.address(ADDRESS).unwrap();
-        let refused = Reservation::none(&allocations).address(ADDRESS).unwrap_err();
+        first.address(ADDRESS, WEB).unwrap();
+        let refused = Reservation::none(&allocations).address(ADDRESS, WEB).unwrap_err();
         assert_eq!(refused.to_string(), "provided IP is already allocated");
         drop(first);
-        Reservation::none(&allocations).address(ADDRESS).unwrap();
+        Reservation::none(&allocations).address(ADDRESS, WEB).unwrap();
+    }
+
+    #[test]
+    fn a_cluster_ip_that_is_set_aside_is_only_its_services() {
+        let allocations = allocations(Store::in_memory(&Options::default()));
+        allocations.set_aside(ADDRESS, "kube-system", "kube-dns");
+        let refused = Reservation::none(&allocations).address(ADDRESS, WEB).unwrap_err();
+        assert_eq!(refused, AllocationError::AddressTaken);
+        assert!(allocations.is_set_aside(ADDRESS.into(), None));
+        Reservation::none(&allocations).address(ADDRESS, ("kube-system", "kube-dns")).unwrap();
+        Reservation::none(&allocations).address(Ipv4Addr::new(10, 96, 0, 51), WEB).unwrap();
     }
 
     #[test]
@@ -299,16 +336,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let allocations = allocations(Store::open(folder.path(), Options::default()).unwrap());
         let mut reserved = Reservation::none(&allocations);
-        reserved.address(ADDRESS).unwrap();
+        reserved.address(ADDRESS, WEB).unwrap();
         let ticket = reserved.commit(|| Ok(store_service(&allocations.store))).unwrap().unwrap();
         drop(reserved);
         // Whether it is durable by now or not.
-        assert!(Reservation::none(&allocations).address(ADDRESS).is_err());
+        assert!(Reservation::none(&allocations).address(ADDRESS, WEB).is_err());
         ticket.wait().unwrap();
         // It becomes durable after what the reservation waits for.
         let later = Key::new("core/services/default/later").unwrap();
         allocations.store.write(Write::create(later, "{}")).wait().unwrap();
-        assert!(Reservation::none(&allocations).address(ADDRESS).is_err());
+        assert!(Reservation::none(&allocations).address(ADDRESS, WEB).is_err());
         assert!(allocations.reserved.lock().by_resource.is_empty(), "the index knows it now");
     }
 
@@ -316,14 +353,14 @@ mod tests {
     fn a_reservation_that_no_write_uses_expires_and_the_write_that_comes_too_late_is_refused() {
         let allocations = allocations(Store::in_memory(&Options::default()));
         let mut late = Reservation::none(&allocations);
-        late.address(ADDRESS).unwrap();
+        late.address(ADDRESS, WEB).unwrap();
         for _ in 0..repair::PASSES {
             repair::release_unused(&allocations);
-            assert!(Reservation::none(&allocations).address(ADDRESS).is_err());
+            assert!(Reservation::none(&allocations).address(ADDRESS, WEB).is_err());
         }
         repair::release_unused(&allocations);
         let mut other = Reservation::none(&allocations);
-        other.address(ADDRESS).unwrap();
+        other.address(ADDRESS, WEB).unwrap();
         let refused = late.commit(|| Ok(store_service(&allocations.store))).map(|_| ()).unwrap_err();
         assert_eq!(refused.code.as_u16(), 504);
         drop(late);

@@ -148,6 +148,11 @@ impl ApiServer {
         }
     }
 
+    /// Sets a cluster IP aside for one Service: others do not get it, before that Service exists and after.
+    pub fn set_aside_cluster_ip(&self, address: std::net::Ipv4Addr, namespace: &str, name: &str) {
+        self.cluster().allocations().set_aside(address, namespace, name);
+    }
+
     /// The state of the cluster.
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.shared.cluster

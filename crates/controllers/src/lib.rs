@@ -22,6 +22,7 @@ pub mod certificates;
 pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
+pub mod dns_service;
 pub mod endpoint;
 pub mod endpoints;
 pub mod endpointslice;

@@ -278,7 +278,8 @@ fn allocate_cluster_ips(
             };
             addresses[i] = address.to_string();
         } else if let Ok(address) = addresses[i].parse::<Ipv4Addr>()
-            && let Err(why) = reserved.address(address)
+            && let Err(why) = reserved
+                .address(address, (crate::object::meta(new, "namespace"), crate::object::meta(new, "name")))
         {
             let shown = BadValue::Bare(json!(addresses).to_string());
             let rule = format!("failed to allocate IP {address}: {why}");
