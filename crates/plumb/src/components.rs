@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::AutoscalerFlags;
 use crate::invitation::Binding;
+use crate::nodes::DnsSettings;
 use crate::pod_network::ClusterNetwork;
 use crate::{autoscaler, controllers, rollout, scheduler};
 
@@ -139,6 +140,8 @@ pub(crate) struct Context<'a> {
     pub(crate) rules: &'a Rules,
     /// The dialect and feature gates that the rules are made from.
     pub(crate) binding: &'a Binding,
+    /// The DNS of the cluster.
+    pub(crate) dns: &'a DnsSettings,
     /// The certificate authorities of the cluster.
     pub(crate) pki: &'a Arc<Pki>,
     /// The certificate, in PEM, that clients of the API trust, whenever it changes.

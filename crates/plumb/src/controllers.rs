@@ -18,9 +18,9 @@ use plumb_controllers::horizontal_pod_autoscaler::{self, AutoscalerMetrics, Sett
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
-    accounts, aggregation, certificates, endpoint, endpointslice, endpointslicemirroring, garbage,
-    kubernetes_service, load_balancer, namespaces, node_ipam, nodes, pod_gc, protection, quota, root_ca,
-    signing, taints, tokens,
+    accounts, aggregation, certificates, dns_service, endpoint, endpointslice, endpointslicemirroring,
+    garbage, kubernetes_service, load_balancer, namespaces, node_ipam, nodes, pod_gc, protection, quota,
+    root_ca, signing, taints, tokens,
 };
 use tokio::task::JoinSet;
 
@@ -52,6 +52,9 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(accounts::run(clients(accounts::NAME), factory));
     running.spawn(root_ca::run(clients(root_ca::NAME), factory, authority));
     running.spawn(kubernetes_service::run(clients(kubernetes_service::NAME), service));
+    if let Some(address) = context.dns.server {
+        running.spawn(dns_service::run(clients(dns_service::NAME), address));
+    }
     running.spawn(aggregation::run(clients(aggregation::NAME), factory));
     running.spawn(taints::run(clients(taints::NAME), factory, clock.clone()));
     let measuring = quota::Config { rules: context.rules.clone(), clock: clock.clone() };
@@ -120,6 +123,7 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let writer = client(User::new(user_of(WRITER), "", GROUPS));
     let settings = NodeSettings {
         binding: context.binding.clone(),
+        dns: context.dns.clone(),
         pod_network: context.network.map(|network| network.network),
         client_authorities,
     };

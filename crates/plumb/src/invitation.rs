@@ -11,6 +11,7 @@ use plumb_resize::rules::Dialect;
 use serde_json::{Value, json};
 
 use crate::features;
+use crate::nodes::DnsSettings;
 use crate::pod_network::PodNetwork;
 
 /// The user that writes it.
@@ -21,6 +22,10 @@ const PUBLIC: (&str, &str) = ("kube-public", "cluster-info");
 const OF_NODES: (&str, &str) = ("kube-system", "plumb-node");
 /// The key of the authorities of clients in it, as `extension-apiserver-authentication` of kube-apiserver calls it.
 const CLIENT_CA: &str = "client-ca-file";
+
+/// The keys of the cluster's DNS in it, as the kubelet's flags are called.
+const CLUSTER_DNS: &str = "cluster-dns";
+const CLUSTER_DOMAIN: &str = "cluster-domain";
 
 /// Where a cluster is, and whom to trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub(crate) struct NodeSettings {
     pub(crate) binding: Binding,
     /// The network of the pods of all nodes, if they have one.
     pub(crate) pod_network: Option<PodNetwork>,
+    /// The cluster's DNS.
+    pub(crate) dns: DnsSettings,
     /// The certificates, in PEM, of the authorities that sign the client certificates that a node's server accepts. Empty
     /// where the cluster does not say.
     pub(crate) client_authorities: String,
@@ -61,6 +68,8 @@ pub(crate) async fn publish(
     let mut data = json!({
         "resize-dialect": name_of(settings.binding.dialect),
         "feature-gates": features::list(&settings.binding.gates),
+        CLUSTER_DNS: settings.dns.server.map(|server| server.to_string()).unwrap_or_default(),
+        CLUSTER_DOMAIN: settings.dns.domain,
         CLIENT_CA: settings.client_authorities,
     });
     if let (Some(data), Some(network)) = (data.as_object_mut(), settings.pod_network) {
@@ -114,6 +123,8 @@ pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
     let usual = NodeSettings {
         binding: Binding { dialect: Dialect::default(), gates: FeatureGates::default() },
         pod_network: None,
+        // A cluster of other nodes has a DNS server of its own somewhere.
+        dns: DnsSettings { server: None, ..DnsSettings::default() },
         client_authorities: String::new(),
     };
     let found = match maps.get_opt(OF_NODES.1).await {
@@ -128,8 +139,13 @@ pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
         tracing::warn!(%error, "the cluster is of another version; its feature gate is left out");
     }
     let binding = Binding { dialect: text("resize-dialect").parse()?, gates };
+    let dns = DnsSettings { server: text(CLUSTER_DNS).parse().ok(), ..DnsSettings::default() };
+    let dns = match text(CLUSTER_DOMAIN) {
+        "" => dns,
+        domain => DnsSettings { domain: domain.to_owned(), ..dns },
+    };
     let pod_network = PodNetwork::from_entries(|name| Some(text(name)));
-    Ok(NodeSettings { binding, pod_network, client_authorities: text(CLIENT_CA).to_owned() })
+    Ok(NodeSettings { binding, dns, pod_network, client_authorities: text(CLIENT_CA).to_owned() })
 }
 
 fn name_of(dialect: Dialect) -> &'static str {

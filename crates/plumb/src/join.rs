@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::cli::Node;
 use crate::data_dir::{Purpose as DataPurpose, given_or_usual};
 use crate::invitation::{self, NodeSettings};
-use crate::nodes::{NodeConfig, NodeEnvironment, is_api_server, shut_down};
+use crate::nodes::{NodeConfig, NodeEnvironment, is_api_server, render_dns, shut_down};
 use crate::up::{Signals, Stop, stopping};
 use crate::{data_dir, features, holder};
 use enrol::Enrolled;
@@ -63,7 +63,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     };
     let Enrolled { connection, authority, renewal: client_renewal, certificate } =
         enrol::enrol(&args, data, &name).await?;
-    let NodeSettings { binding, pod_network, client_authorities } = settings(&args, &connection).await;
+    let NodeSettings { binding, dns, pod_network, client_authorities } = settings(&args, &connection).await;
     let rules = Rules::new(binding.dialect, &binding.gates);
 
     let config = NodeConfig {
@@ -77,13 +77,15 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         node_bridge: None,
         pod_network,
         rules,
+        dns,
     };
     let (mut agent, _) = environment.agent(&args.like, config).await?;
-    let gates = binding.gates;
+    let (gates, dns_server) = (binding.gates, environment.dns_server());
     let service = agent
         .server(environment.root(), Arc::new(is_api_server))
         .with_tasks(supervisor)
-        .with_metrics(move |text| features::render(&gates, text));
+        .with_metrics(move |text| features::render(&gates, text))
+        .with_metrics(move |text| render_dns(dns_server.as_ref(), text));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
     publish_key(&connection.client(), &name, &certificate).await;
@@ -166,6 +168,7 @@ async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
     };
     settings.binding.dialect = args.resize_dialect.unwrap_or(settings.binding.dialect);
     settings.binding.gates = settings.binding.gates.overridden_by(&args.feature_gates);
+    settings.dns = settings.dns.overridden_by(&args.like);
     settings
 }
 

@@ -2,6 +2,7 @@
 
 mod aside;
 mod cri;
+mod dns;
 mod environment;
 mod pod_network;
 
@@ -27,6 +28,7 @@ use crate::usage::Measurements;
 
 pub(crate) use aside::one_on_each_core;
 pub(crate) use cri::remove as remove_cri_pods;
+pub(crate) use dns::{DnsSettings, render as render_dns};
 pub(crate) use environment::{NodeConfig, NodeEnvironment, builtin_config};
 
 /// The default name of the only node of a cluster.
@@ -75,6 +77,8 @@ pub(crate) struct ClusterContext<'a> {
     pub(crate) kubelets: KubeletClient,
     /// The certificates that they present and trust.
     pub(crate) pki: &'a Pki,
+    /// The DNS of the cluster.
+    pub(crate) dns: &'a DnsSettings,
     /// Receives their measurements.
     pub(crate) measurements: Measurements,
     /// When their servers stop.
@@ -91,8 +95,9 @@ pub(crate) async fn start(
     context: ClusterContext<'_>,
 ) -> anyhow::Result<Nodes> {
     let ClusterContext { api_on_bridge, pod_network, .. } = context;
-    let ClusterContext { api, data, address, kubelets, pki, measurements, shutdown, descriptors, .. } =
-        context;
+    let ClusterContext {
+        api, data, address, kubelets, pki, dns, measurements, shutdown, descriptors, ..
+    } = context;
     let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
     let mut environment = NodeEnvironment::prepare(&args.node, data)?;
     let tls = serve::tls(pki)?;
@@ -118,10 +123,14 @@ pub(crate) async fn start(
             node_bridge: None,
             pod_network,
             rules: rules.clone(),
+            dns: dns.clone(),
         };
         let (agent, usage) = environment.agent(&args.node, config).await?;
         measured.insert(name, usage);
-        let service = agent.server(environment.root(), Arc::new(is_api_server));
+        let dns_server = environment.dns_server();
+        let service = agent
+            .server(environment.root(), Arc::new(is_api_server))
+            .with_metrics(move |text| render_dns(dns_server.as_ref(), text));
         let serving = serve::serve(listener, tls.clone(), limits, service, shutdown.clone());
         environment.running.spawn(async move {
             serving.await;

@@ -14,6 +14,7 @@ use plumb_apiserver::kubeconfig::CurrentContext;
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, Features, KubeletClient};
+use plumb_controllers::dns_service;
 use plumb_controllers::horizontal_pod_autoscaler::features::HPA_SCALE_TO_ZERO;
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Quota, Recent, Store};
@@ -26,6 +27,7 @@ use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
 use crate::invitation::Binding;
+use crate::nodes::DnsSettings;
 use crate::pod_network::ClusterNetwork;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
@@ -111,6 +113,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
 
     let binding = Binding { dialect: args.resize_dialect, gates: args.feature_gates.clone() };
     let rules = Rules::new(binding.dialect, &binding.gates);
+    let dns = DnsSettings::default().overridden_by(&args.node);
     let measurements = Measurements::default();
     let kubelets = KubeletClient::new(&pki)?;
     let api_features = Features { scale_to_zero: binding.gates.enabled(&HPA_SCALE_TO_ZERO) };
@@ -129,6 +132,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let server = ApiServer::with_features(config, api_features)
         .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
+    if let Some(address) = dns.server {
+        server.set_aside_cluster_ip(address, dns_service::NAMESPACE, dns_service::SERVICE);
+    }
     server.show_tasks(supervisor);
     let gates = binding.gates.clone();
     server.also_show(move |text| features::render(&gates, text));
@@ -178,6 +184,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         metrics: &metrics,
         rules: &rules,
         binding: &binding,
+        dns: &dns,
         pki: &pki,
         authority: &authority,
         advertised,
@@ -196,6 +203,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
             address: node_ip,
             kubelets,
             pki: &pki,
+            dns: &dns,
             measurements,
             shutdown: shutdown.clone(),
             descriptors,

@@ -58,7 +58,7 @@ pub(super) fn configuration(settings: Settings<'_>) -> Value {
         "containerLogMaxFiles": sandboxes.log_limits.max_files,
         "nodeStatusReportFrequency": "5m0s",
         "nodeLeaseDurationSeconds": 40,
-        "clusterDNS": dns.map(|dns| &dns.servers),
+        "clusterDNS": dns.map(|dns| &dns.servers).filter(|servers| !servers.is_empty()),
         "clusterDomain": dns.map(|dns| &dns.domain),
         "resolvConf": sandboxes.resolv_conf,
         "systemReserved": setup.reserved,

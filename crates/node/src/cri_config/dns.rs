@@ -18,7 +18,7 @@ const MAX_DOMAIN: usize = 253;
 /// The cluster's own name service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterDns {
-    /// Its addresses.
+    /// Its addresses; none if the cluster has only a domain, as the kubelet without `clusterDNS`.
     pub servers: Vec<String>,
     /// The domain of all services, such as `cluster.local`.
     pub domain: String,
@@ -41,6 +41,7 @@ pub fn pod_dns(pod: &Pod, cluster: Option<&ClusterDns>, host: Option<&Dns>) -> P
 }
 
 fn configured(spec: &PodSpec, namespace: &str, cluster: Option<&ClusterDns>, host: Option<&Dns>) -> Dns {
+    let cluster = cluster.filter(|cluster| !cluster.servers.is_empty());
     let of_cluster = match spec.dns_policy.as_deref() {
         Some("None") => return added(Dns::default(), spec.dns_config.as_ref()),
         Some("Default") => None,
@@ -220,6 +221,10 @@ mod tests {
             assert_eq!(lines(&found.dns), expected.map(str::to_owned), "{spec}");
             assert_eq!(found.omitted, [""; 0], "{spec}");
         }
+        // A domain alone is that of host names.
+        let domain = ClusterDns { servers: Vec::new(), domain: "cluster.local".into() };
+        let host = resolv_conf("nameserver 1.1.1.1\n");
+        assert_eq!(lines(&pod_dns(&Pod::default(), Some(&domain), Some(&host)).dns), ["1.1.1.1", "", ""]);
         // The kubelet's empty --resolv-conf.
         let found = pod_dns(&Pod::default(), None, None).dns;
         assert_eq!(lines(&found), ["127.0.0.1", ".", ""]);

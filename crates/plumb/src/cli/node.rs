@@ -1,6 +1,7 @@
 //! Flags of nodes, of `plumb up` and of `plumb node`.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::api::core::v1::Taint;
+use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::lifecycle::MAX_RESTART_PERIOD;
 use plumb_node::shutdown::GracePeriods;
@@ -103,6 +105,13 @@ pub(crate) struct OnNode {
     /// the stub of systemd-resolved]
     #[arg(long, value_name = "FILE")]
     pub(crate) resolv_conf: Option<PathBuf>,
+    /// The address at which pods reach the cluster's DNS server, which each node runs; empty switches it off, and pods get the
+    /// resolvers of the machine. [default: 10.96.0.10, or that of the cluster for a node that joins]
+    #[arg(long, value_name = "ADDRESS", value_parser = cluster_dns)]
+    pub(crate) cluster_dns: Option<ClusterDnsAddress>,
+    /// The domain of Services. [default: cluster.local, or that of the cluster for a node that joins]
+    #[arg(long, value_name = "DOMAIN", value_parser = cluster_domain)]
+    pub(crate) cluster_domain: Option<String>,
     /// A directory of manifests, or one manifest, that the node runs static pods from; of several nodes the first one
     /// does.
     #[arg(long, value_name = "PATH")]
@@ -135,6 +144,33 @@ pub(crate) struct OnNode {
     // Last, since its heading holds for what follows it.
     #[command(flatten)]
     pub(crate) cri: CriFlags,
+}
+
+/// The value of `--cluster-dns`; `None` is no DNS server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClusterDnsAddress(pub(crate) Option<Ipv4Addr>);
+
+/// It is the cluster IP of a Service, so it has to be in their network, and the first one is that of `kubernetes`.
+fn cluster_dns(text: &str) -> anyhow::Result<ClusterDnsAddress> {
+    if text.is_empty() {
+        return Ok(ClusterDnsAddress(None));
+    }
+    let address: Ipv4Addr = text.parse().map_err(|_| anyhow!("{text:?} is no IPv4 address"))?;
+    let [first, second, ..] = address.octets();
+    ensure!(
+        first == 10 && (96..112).contains(&second) && address > KUBERNETES_SERVICE,
+        "{address} is no address for a Service: it must be in 10.96.0.0/12, and not {KUBERNETES_SERVICE}"
+    );
+    Ok(ClusterDnsAddress(Some(address)))
+}
+
+/// A domain, by the rules of DNS subdomains.
+fn cluster_domain(text: &str) -> anyhow::Result<String> {
+    let domain = text.strip_suffix('.').unwrap_or(text);
+    match plumb_validation::names::dns_subdomain(domain).into_iter().next() {
+        Some(rule) => bail!("{domain:?}: {rule}"),
+        None => Ok(domain.to_owned()),
+    }
 }
 
 /// What node allocatable is enforced on.
@@ -537,6 +573,18 @@ mod tests {
         for invalid in ["gpu", "gpu=true", "gpu:Never", "g pu:NoSchedule"] {
             assert!(invalid.parse::<Taints>().is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn the_address_of_the_dns_server_is_one_of_services() {
+        assert_eq!(cluster_dns("").unwrap(), ClusterDnsAddress(None));
+        let address = Ipv4Addr::new(10, 111, 255, 10);
+        assert_eq!(cluster_dns("10.111.255.10").unwrap(), ClusterDnsAddress(Some(address)));
+        for invalid in ["10.96.0.1", "10.112.0.1", "10.95.0.1", "8.8.8.8", "fd00::1", "none"] {
+            assert!(cluster_dns(invalid).is_err(), "{invalid}");
+        }
+        assert_eq!(cluster_domain("example.org.").unwrap(), "example.org");
+        assert!(cluster_domain("a..b").is_err());
     }
 
     #[test]

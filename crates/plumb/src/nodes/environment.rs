@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
-use plumb_controllers::kubernetes_service;
+use plumb_controllers::{dns_service, kubernetes_service};
 use plumb_cri::Cri;
 use plumb_node::api_proxy::ApiProxy;
 use plumb_node::cpus::CpuAllocator;
@@ -33,8 +33,8 @@ use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
 use plumb_runtime::cgroup::{Controller, Layout, Version};
 use plumb_runtime::fault::{Fault, FaultKind, Faults, Faulty, Invocation};
 use plumb_runtime::image::Load;
-use plumb_runtime::service_nat::ServiceNat;
-use plumb_runtime::types::CpuSet;
+use plumb_runtime::service_nat::{LocalService, ServiceNat};
+use plumb_runtime::types::{CpuSet, Protocol};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
 use tokio::runtime::Handle;
@@ -43,6 +43,7 @@ use tokio::task::JoinSet;
 
 use super::aside::Aside;
 use super::cri;
+use super::dns::{DnsSettings, NodeDns};
 use super::pod_network::{clear_routes, set_network};
 use crate::cli::{
     CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
@@ -81,6 +82,8 @@ pub(crate) struct NodeEnvironment {
     builtin: Option<Builtin>,
     /// How pods of a network that is not ours reach the API server.
     service_nat: Option<Arc<ServiceNat>>,
+    /// The DNS server of the pods.
+    dns_server: Option<Arc<plumb_dns::Server>>,
 }
 
 /// The configuration of one node.
@@ -105,6 +108,8 @@ pub(crate) struct NodeConfig {
     pub(crate) pod_network: Option<PodNetwork>,
     /// The rules of resizes.
     pub(crate) rules: Rules,
+    /// The DNS of its pods.
+    pub(crate) dns: DnsSettings,
 }
 
 impl NodeEnvironment {
@@ -180,6 +185,7 @@ impl NodeEnvironment {
             aside,
             builtin: None,
             service_nat: None,
+            dns_server: None,
         })
     }
 
@@ -247,6 +253,58 @@ impl NodeEnvironment {
         }
     }
 
+    /// The DNS server of the pods, if this process has one.
+    pub(crate) fn dns_server(&self) -> Option<Arc<plumb_dns::Server>> {
+        self.dns_server.clone()
+    }
+
+    /// Serves the DNS of the cluster for the pods of the built-in runtime. Returns whether it does.
+    fn serve_dns(&mut self, runtime: &Builtin, config: &NodeConfig) -> bool {
+        let Some(address) = config.dns.server else { return false };
+        let listening = runtime.add_bridge_address(address).context("making the bridge").and_then(|bridge| {
+            let mut dns = self.new_dns(config, bridge.gateway)?;
+            if let Some(dns) = &mut dns {
+                dns.listen_on_bridge(&bridge.name)?;
+            }
+            Ok(dns)
+        });
+        self.start_dns(listening, config)
+    }
+
+    /// The same for pods of a container runtime whose network is not ours.
+    fn serve_cri_dns(&mut self, config: &NodeConfig) -> bool {
+        // Without the rules pods do not reach the server, and the node has warned about that.
+        let Some(nat) = self.service_nat.clone() else { return false };
+        let listening = self.new_dns(config, nat.address()).and_then(|mut dns| {
+            if let Some(dns) = &mut dns {
+                dns.listen_at(nat.address())?;
+            }
+            Ok(dns)
+        });
+        self.start_dns(listening, config)
+    }
+
+    fn new_dns(&self, config: &NodeConfig, gateway: Ipv4Addr) -> anyhow::Result<Option<NodeDns>> {
+        NodeDns::new(&config.dns, self.sandbox_defaults.resolv_conf.clone(), gateway)
+    }
+
+    fn start_dns(&mut self, listening: anyhow::Result<Option<NodeDns>>, config: &NodeConfig) -> bool {
+        match listening {
+            Ok(Some(dns)) => {
+                let supervisor = plumb_supervise::process();
+                let server = dns.start(config.client.clone(), supervisor, &mut self.running);
+                self.dns_server = Some(server);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "pods get the resolvers of the machine, and no names of Services");
+                false
+            }
+        }
+    }
+
     /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Returns whether
     /// they do.
     fn route_to_api(&mut self, runtime: &Builtin, api: &(String, u16), published: Option<Ipv4Addr>) -> bool {
@@ -264,10 +322,10 @@ impl NodeEnvironment {
     }
 
     /// The same for pods of a container runtime whose network is not ours.
-    async fn route_cri_to_api(&mut self, runtime: &Cri, api: &(String, u16)) -> bool {
-        let opened = open_service_nat(&self.data, runtime, api.1).await;
+    async fn route_cri_to_api(&mut self, runtime: &Cri, api: &(String, u16), dns: &DnsSettings) -> bool {
+        let opened = open_service_nat(&self.data, runtime, api.1, dns).await;
         let bound = opened.and_then(|nat| {
-            let endpoint = SocketAddr::V4(nat.endpoint());
+            let endpoint = SocketAddr::from((nat.address(), api.1));
             let bound = ApiProxy::bind(None, &[endpoint], api.clone());
             let bound = bound.with_context(|| format!("listening on {endpoint}"));
             let watched = nat.clone();
@@ -303,6 +361,8 @@ impl NodeEnvironment {
     ) -> anyhow::Result<(Agent, Usage)> {
         let is_virtual = self.is_virtual();
         let mut service_reachable = is_virtual;
+        // Virtual pods resolve no names; what they would get is shown.
+        let mut dns_reachable = is_virtual;
         let runtime: Arc<dyn Runtime> = match self.kind {
             RuntimeKind::Virtual => {
                 let network =
@@ -314,7 +374,8 @@ impl NodeEnvironment {
                 let (watched, health) = (opened.clone(), self.health.clone());
                 let watching = move || cri::watch_health(watched.clone(), health.clone());
                 self.running.spawn(plumb_supervise::process().keep("container-runtime-health", watching));
-                service_reachable = self.route_cri_to_api(&opened, &config.api).await;
+                service_reachable = self.route_cri_to_api(&opened, &config.api, &config.dns).await;
+                dns_reachable = self.serve_cri_dns(&config);
                 opened
             }
             RuntimeKind::Builtin | RuntimeKind::Auto => {
@@ -332,6 +393,7 @@ impl NodeEnvironment {
                 self.running.spawn(plumb_supervise::process().keep("pod-network", watching));
                 self.builtin = Some(opened.clone());
                 service_reachable = self.route_to_api(&opened, &config.api, config.api_on_bridge);
+                dns_reachable = self.serve_dns(&opened, &config);
                 if let Some(network) = network {
                     let routing = network.run(config.client.clone(), plumb_supervise::process());
                     self.running.spawn(routing);
@@ -339,6 +401,7 @@ impl NodeEnvironment {
                 Arc::new(opened)
             }
         };
+        self.sandbox_defaults.cluster_dns = Some(config.dns.for_pods(dns_reachable));
         let runtime = match args.die_at {
             Some(at) => dying(runtime, at),
             None => runtime,
@@ -407,10 +470,24 @@ impl NodeEnvironment {
 }
 
 /// Makes the rules by which the pods of a container runtime reach the API server, those that run already among them.
-async fn open_service_nat(data: &Path, runtime: &Cri, port: u16) -> anyhow::Result<Arc<ServiceNat>> {
+async fn open_service_nat(
+    data: &Path,
+    runtime: &Cri,
+    port: u16,
+    dns: &DnsSettings,
+) -> anyhow::Result<Arc<ServiceNat>> {
     let pods = runtime.pod_addresses().await.context("asking for the addresses of pods")?;
-    let service = SocketAddrV4::new(KUBERNETES_SERVICE, kubernetes_service::PORT);
-    let nat = Arc::new(ServiceNat::open(data, service, port, pods)?);
+    let kubernetes = SocketAddrV4::new(KUBERNETES_SERVICE, kubernetes_service::PORT);
+    let mut services = vec![LocalService { address: kubernetes, protocol: Protocol::Tcp, port }];
+    services.extend(dns.server.into_iter().flat_map(|server| {
+        let address = SocketAddrV4::new(server, dns_service::PORT);
+        [Protocol::Udp, Protocol::Tcp].map(|protocol| LocalService {
+            address,
+            protocol,
+            port: dns_service::PORT,
+        })
+    }));
+    let nat = Arc::new(ServiceNat::open(data, services, pods)?);
     runtime.let_pods_reach(nat.clone());
     Ok(nat)
 }

@@ -9,6 +9,7 @@ mod hostile;
 mod leaks;
 pub(crate) mod machine;
 mod memory;
+mod names;
 mod network;
 mod programs;
 mod remains;

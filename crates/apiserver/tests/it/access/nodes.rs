@@ -86,6 +86,7 @@ async fn a_node_reads_what_its_pods_need_and_writes_what_is_its_own() {
         (&one, &get, "/api/v1/nodes".into(), false),
         (&one, &get, "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dn1".into(), true),
         (&one, &get, "/api/v1/services".into(), true),
+        (&one, &get, "/apis/discovery.k8s.io/v1/endpointslices".into(), true),
         (&one, &get, "/apis/node.k8s.io/v1/runtimeclasses".into(), true),
         (&one, &get, "/apis/storage.k8s.io/v1/csidrivers".into(), true),
         (&one, &post, format!("{space}/events"), true),

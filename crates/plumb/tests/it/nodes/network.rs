@@ -18,7 +18,7 @@ use serde_json::json;
 use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, pods, until};
 
 /// Runs a test in a network namespace of its own, with its threads and processes.
-fn on_own_network(test: impl AsyncFnOnce() + Send + 'static) {
+pub(super) fn on_own_network(test: impl AsyncFnOnce() + Send + 'static) {
     let run = move || {
         if Machine::here().is_none() {
             return;
@@ -261,7 +261,7 @@ fn a_pod_gets_the_resolver_configuration_of_the_flag() {
         let file = machine.data().with_extension("resolv.conf");
         let servers = (1..=4).map(|last| format!("nameserver 192.0.2.{last}\n"));
         fs::write(&file, servers.collect::<String>() + "search example.com\n").unwrap();
-        let cluster = machine.start(&["--resolv-conf", file.to_str().unwrap()]);
+        let cluster = machine.start(&["--resolv-conf", file.to_str().unwrap(), "--cluster-dns="]);
         let pods = pods(&cluster).await;
         create(&pods, &pod("web", json!([load("c", &[], equal("10m", "16Mi"))]))).await;
         let web = until(&pods, "web", "running", is_settled).await;

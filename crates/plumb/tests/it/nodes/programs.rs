@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::machine::{Machine, create, pods, soon, until};
 
 /// A container in which the machine's own programs run a script.
-fn script(name: &str, script: &str, mounts: &[Value]) -> Value {
+pub(super) fn script(name: &str, script: &str, mounts: &[Value]) -> Value {
     let own = ["bin", "lib", "lib64"];
     let own = own.map(|name| json!({ "name": name, "mountPath": format!("/{name}"), "readOnly": true }));
     let mounts: Vec<Value> = own.into_iter().chain(mounts.iter().cloned()).collect();
@@ -23,7 +23,7 @@ fn script(name: &str, script: &str, mounts: &[Value]) -> Value {
 }
 
 /// A pod that ends when its scripts do.
-fn pod(name: &str, spec: Value) -> Pod {
+pub(super) fn pod(name: &str, spec: Value) -> Pod {
     let mut spec = spec;
     let folders = [("bin", "/usr/bin"), ("lib", "/usr/lib"), ("lib64", "/usr/lib64")];
     let own = folders.map(|(name, path)| json!({ "name": name, "hostPath": { "path": path } }));
@@ -60,7 +60,7 @@ where
 }
 
 /// Waits until a pod has succeeded, and answers with what a container of it printed.
-async fn printed(pods: &Api<Pod>, name: &str, container: &str) -> String {
+pub(super) async fn printed(pods: &Api<Pod>, name: &str, container: &str) -> String {
     let is_over = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
@@ -305,6 +305,16 @@ async fn a_pod_has_the_names_and_the_resolver_that_it_asks_for() {
     assert!(text.contains("192.0.2.7\tfoo\tbar\n"), "{text}");
     let resolver = "search resolv.example.com\nnameserver 192.0.2.8\noptions ndots:3\nother\n";
     assert!(text.ends_with(resolver), "{text}");
+    // The default is the DNS of the cluster.
+    create(
+        &api,
+        &pod("cluster", spec(json!({ "hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true }))),
+    )
+    .await;
+    let text = printed(&api, "cluster", "main").await;
+    assert!(text.contains("search default.svc.cluster.local svc.cluster.local cluster.local"), "{text}");
+    assert!(text.contains("\nnameserver 10.96.0.10\noptions ndots:5\n"), "{text}");
+    assert!(text.ends_with("\nh.s.default.svc.cluster.local\n"), "{text}");
     // On the network of the machine it has the names of the machine.
     create(&api, &pod("host", spec(json!({ "hostNetwork": true })))).await;
     let text = printed(&api, "host", "main").await;
