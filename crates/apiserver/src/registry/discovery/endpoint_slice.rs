@@ -5,7 +5,8 @@ mod validation;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
-use crate::registry::Strategy;
+use crate::kinds::Row;
+use crate::registry::{Strategy, generation};
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::{View, few, or};
@@ -37,6 +38,12 @@ impl Strategy for EndpointSliceStrategy {
 
     fn counts_generation(&self) -> bool {
         true
+    }
+
+    /// Labels count as well: one of them names the Service.
+    fn is_new_generation(&self, row: &Row, old: &Value, new: &Value) -> bool {
+        let labels = |object: &Value| object["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        labels(old) != labels(new) || generation::is_spec_changed(row, old, new)
     }
 }
 

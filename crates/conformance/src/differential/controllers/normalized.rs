@@ -98,7 +98,13 @@ fn prefix<'a>(kind: &str, metadata: &'a Value) -> Option<&'a str> {
         metadata["annotations"].get(SCHEDULED)?;
         Some(name.trim_end_matches(|letter: char| letter.is_ascii_digit()))
     };
-    generated.or_else(hashed).or_else(scheduled).map(|start| start.trim_end_matches('-'))
+    // A slice that replaces another one takes its name, and loses the prefix that it was generated from.
+    let of_service = || {
+        let service = metadata["labels"]["kubernetes.io/service-name"].as_str()?;
+        let made_up = name.strip_prefix(service)?.strip_prefix('-')?;
+        (kind == "endpointslices" && made_up.len() == MADE_UP).then_some(service)
+    };
+    generated.or_else(hashed).or_else(scheduled).or_else(of_service).map(|start| start.trim_end_matches('-'))
 }
 
 /// The sort key among the objects of one owner: revisions by age, everything else by content.
