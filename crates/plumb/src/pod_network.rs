@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use plumb_controllers::node_ipam::Range;
 use plumb_pod_network::{Mode, Names, Vxlan};
 use plumb_runtime::builtin;
@@ -78,6 +78,10 @@ impl ClusterNetwork {
         }
         let (address, prefix) = builtin::network_of(data).context("finding the data directory")?;
         let cluster = flags.cluster_cidr.unwrap_or(Ipv4Network::new(address, USUAL_PREFIX));
+        ensure!(
+            !SERVICES.covers(cluster),
+            "--cluster-cidr {cluster}: Services have the addresses of {SERVICES}"
+        );
         // The node of an earlier version has this network, and its pods have addresses of it.
         let first = Some(Ipv4Network::new(address, prefix)).filter(|first| cluster.covers(*first));
         let range = Range { cluster, node_mask: flags.node_cidr_mask_size, first, excluded: vec![SERVICES] };

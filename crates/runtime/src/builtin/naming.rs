@@ -50,9 +50,14 @@ impl Naming {
         format!("v{}{}", &self.hash[..6], sandbox.get(..8).unwrap_or(sandbox))
     }
 
-    /// The first address of the default pod network of 256 addresses.
+    /// The first address of the default pod network of 256 addresses, in 10.64.0.0/10 without the network of Services,
+    /// 10.96.0.0/12.
     pub(super) fn network(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 64 + self.seed[0] % 64, self.seed[1], 0)
+        let second = match 64 + self.seed[0] % 64 {
+            services @ 96..112 => services - 32,
+            second => second,
+        };
+        Ipv4Addr::new(10, second, self.seed[1], 0)
     }
 
     /// An id for something, 64 letters like those of other runtimes.
@@ -64,6 +69,16 @@ impl Naming {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_default_network_has_addresses_of_services() {
+        for first in 0..=255 {
+            let naming = Naming { hash: String::new(), seed: [first, 7] };
+            let [a, b, c, d] = naming.network().octets();
+            assert_eq!((a, c, d), (10, 7, 0));
+            assert!((64..96).contains(&b) || (112..128).contains(&b), "{b}");
+        }
+    }
 
     #[test]
     fn names_fit_and_differ() {
