@@ -66,7 +66,8 @@ Other protections that a cluster may have and this one has not: there is no audi
 encrypted in the store (Secrets included: protect the data directory), and the node evicts no pod under disk or memory
 pressure.
 
-A Service gets a cluster IP and, with the type NodePort, a port, but there is no kube-proxy: only the Service `kubernetes` is
+A Service gets a cluster IP, with the type NodePort a port, and [endpoints](controllers.md#endpoints-of-services); with the type
+LoadBalancer its status has the addresses of nodes. But there is no kube-proxy: only the Service `kubernetes` is
 reachable from pods. `kubectl port-forward service/NAME` works, since kubectl chooses a pod.
 ";
 
