@@ -77,12 +77,12 @@ pub(crate) fn truncate(subsets: &mut [EndpointSubset], max: usize) -> bool {
         return false;
     }
     let truncates_ready = ready > max;
-    let (room, total) = if truncates_ready { (max, ready) } else { (max - ready, not_ready) };
-    let mut left = room;
+    let (free, total) = if truncates_ready { (max, ready) } else { (max - ready, not_ready) };
+    let mut left = free;
     for subset in subsets {
         let list = if truncates_ready { &mut subset.addresses } else { &mut subset.not_ready_addresses };
         // The share is rounded up, so the last subset gets what is left.
-        let share = (len(list) * room).div_ceil(total).min(left);
+        let share = (len(list) * free).div_ceil(total).min(left);
         if let Some(addresses) = list {
             addresses.truncate(share);
         }

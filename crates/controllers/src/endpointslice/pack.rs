@@ -46,8 +46,8 @@ impl Packing<'_> {
             self.fill(slice, &mut desired);
         }
         while !desired.is_empty() {
-            let room = |slice: &Arc<EndpointSlice>| self.max.checked_sub(desired.len() + len(slice));
-            let best = (0..unchanged.len()).filter_map(|index| Some((room(&unchanged[index])?, index))).min();
+            let free = |slice: &Arc<EndpointSlice>| self.max.checked_sub(desired.len() + len(slice));
+            let best = (0..unchanged.len()).filter_map(|index| Some((free(&unchanged[index])?, index))).min();
             // A remainder that is a whole slice is a new one.
             let fits = best.filter(|_| desired.len() < self.max);
             let mut slice = match fits {

@@ -180,7 +180,7 @@ async fn endpoints_follow_pods_and_services() {
     cluster.api::<Endpoints>().delete("web", &DeleteParams::default()).await.unwrap();
     until(&cluster.api::<Endpoints>(), "web", |endpoints: &Endpoints| endpoints.subsets.is_some()).await;
 
-    // Without a selector the endpoints stay as they are, for whoever writes them.
+    // The Endpoints go with their Service.
     cluster.ready("a", "10.64.0.1", true).await;
     cluster.until_endpoints("web", &["10.64.0.1"]).await;
     cluster.api::<Service>().delete("web", &DeleteParams::default()).await.unwrap();
