@@ -13,7 +13,7 @@
 //!
 //! Those that create and delete pods share a frame ([`workload`]: [`replicas`], [`deployment`], [`budgets`],
 //! [`protection`], …), and their informers serve others, too ([`nodes`], [`pod_gc`]). Those that are about all kinds share a
-//! graph of all objects ([`garbage`], [`namespaces`]).
+//! graph of all objects ([`garbage`], [`namespaces`]). Those of persistent volumes are in [`volumes`].
 
 pub mod accounts;
 pub mod aggregation;
@@ -46,6 +46,7 @@ pub mod signing;
 pub mod statefulset;
 pub mod taints;
 pub mod tokens;
+pub mod volumes;
 pub mod workload;
 
 use kube::Client;
@@ -63,6 +64,7 @@ use plumb_controller::{Clock, Controller, Reconciler};
 use protection::Claims;
 use replicas::{ReplicaSets, ReplicationControllers};
 use statefulset::StatefulSets;
+use volumes::ephemeral::EphemeralVolumes;
 use workload::{Manager, Workload as _};
 
 /// The user that all controllers list and watch as.
@@ -92,6 +94,7 @@ pub fn workloads(
     workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
     workloads.add(Budgets, writer(Budgets::NAME));
     workloads.add(Claims, writer(Claims::NAME));
+    workloads.add(EphemeralVolumes, writer(EphemeralVolumes::NAME));
     workloads
 }
 

@@ -12,7 +12,7 @@ use plumb_laws::repository::{root, sources};
 const PURE: &[(&str, &[&str])] = &[
     ("plumb-cron", &["jiff", "plumb-go", "thiserror"]),
     ("plumb-go", &["regex", "thiserror"]),
-    ("plumb-placement", &["k8s-openapi"]),
+    ("plumb-placement", &["k8s-openapi", "plumb-resize"]),
     ("plumb-resize", &["k8s-openapi", "plumb-features", "plumb-validation", "serde", "thiserror"]),
     ("plumb-validation", &["plumb-go"]),
 ];

@@ -9,11 +9,13 @@
 //! | does a pod's `nodeSelector` and node affinity match a node? | [`NodeAffinity`] |
 //! | does a pod tolerate a taint? | [`Toleration`] |
 //! | do two pods need the same port of the node? | [`HostPort`] |
+//! | which volume may a claim be bound to, and which nodes reach it? | [`volumes`] |
 
 mod host_ports;
 mod labels;
 mod node_affinity;
 mod taints;
+pub mod volumes;
 
 pub use host_ports::HostPort;
 pub use labels::{Labels, Requirement, Selector};

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, VolumeNodeAffinity,
+};
 
 use crate::labels::{Labels, Requirement};
 
@@ -74,6 +76,13 @@ impl NodeAffinity {
                 .map(|one| (i64::from(one.weight), NodeTerm::read(&one.preference)))
                 .collect(),
         }
+    }
+
+    /// The affinity of a persistent volume: the nodes from which it can be reached.
+    pub fn for_volume(affinity: Option<&VolumeNodeAffinity>) -> Self {
+        let required = affinity.and_then(|affinity| affinity.required.as_ref());
+        let required = required.map(|one| one.node_selector_terms.iter().map(NodeTerm::read).collect());
+        Self { required, ..Self::default() }
     }
 
     /// Returns a copy without the preferred terms.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::RBAC_GROUP;
 use super::rule::Rule;
 
-const ROLE_TABLES: [(&str, &str); 6] = [
+const ROLE_TABLES: [(&str, &str); 8] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
     ("clusterroles", include_str!("defaults/controller_roles.json")),
     // Elsewhere metrics-server's manifests create these.
@@ -22,12 +22,17 @@ const ROLE_TABLES: [(&str, &str); 6] = [
     // Elsewhere kubeadm creates these: machines join with a token, and get certificates.
     ("clusterroles", include_str!("defaults/join_roles.json")),
     ("roles", include_str!("defaults/join_local_roles.json")),
+    // Elsewhere the manifests of a provisioner create these.
+    ("clusterroles", include_str!("defaults/volume_roles.json")),
+    ("roles", include_str!("defaults/volume_local_roles.json")),
 ];
-const BINDING_TABLES: [(&str, &str); 4] = [
+const BINDING_TABLES: [(&str, &str); 6] = [
     ("clusterrolebindings", include_str!("defaults/cluster_role_bindings.json")),
     ("rolebindings", include_str!("defaults/role_bindings.json")),
     ("clusterrolebindings", include_str!("defaults/join_bindings.json")),
     ("rolebindings", include_str!("defaults/join_local_bindings.json")),
+    ("clusterrolebindings", include_str!("defaults/volume_bindings.json")),
+    ("rolebindings", include_str!("defaults/volume_local_bindings.json")),
 ];
 pub(crate) const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";

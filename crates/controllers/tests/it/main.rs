@@ -14,6 +14,7 @@ mod panics;
 mod quotas;
 mod rollouts;
 mod sets;
+mod volumes;
 mod workloads;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};

@@ -15,7 +15,7 @@ use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Reflector, WatchConfig, Watchable};
 use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::{
-    Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
+    Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of, volumes,
 };
 use plumb_harness::TestCluster;
 use plumb_resize::rules::Rules;
@@ -31,6 +31,7 @@ pub(crate) struct Cluster {
     /// How often a workload was reconciled.
     pub(crate) reconciles: Arc<AtomicU64>,
     pub(crate) supervisor: Supervisor,
+    server: TestCluster,
     running: JoinSet<()>,
 }
 
@@ -65,6 +66,8 @@ impl Cluster {
             plumb_controllers::workloads(clock.clone(), supervisor.clone(), Metrics::default(), writer);
         let (informers, factory) = (manager.informers(), manager.factory());
         running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
+        running.spawn(volumes::binder::run(clients(volumes::binder::NAME), factory, clock.clone()));
+        running.spawn(volumes::local_path::run(clients(volumes::local_path::NAME), factory, clock.clone()));
         running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
         running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
         let graph_builder: Arc<GraphBuilder> = Arc::default();
@@ -75,7 +78,12 @@ impl Cluster {
         running.spawn(quota::run(clients(quota::NAME), factory, config));
         let reconciles = manager.reconciles();
         running.spawn(manager.run(watcher));
-        Self { client: cluster.admin(), reconciles, supervisor, running }
+        Self { client: cluster.admin(), reconciles, supervisor, server: cluster, running }
+    }
+
+    /// A client with the rights of a controller.
+    pub(crate) fn writer(&self, controller: &str) -> Client {
+        self.server.client_as(&user_of(controller), GROUPS)
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>

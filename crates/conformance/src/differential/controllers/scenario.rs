@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// The scenarios in the repository, by subject; those that take long come first.
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     include_str!("../../../differential/controllers/autoscalers.yaml"),
     include_str!("../../../differential/controllers/cronjobs.yaml"),
     include_str!("../../../differential/controllers/housekeeping.yaml"),
@@ -18,6 +18,7 @@ const TABLES: [&str; 9] = [
     include_str!("../../../differential/controllers/statefulsets.yaml"),
     include_str!("../../../differential/controllers/daemonsets.yaml"),
     include_str!("../../../differential/controllers/jobs.yaml"),
+    include_str!("../../../differential/controllers/volumes.yaml"),
 ];
 
 /// A list of steps.

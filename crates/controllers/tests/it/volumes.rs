@@ -1,0 +1,169 @@
+//! Persistent volumes and their claims, as clients see them. The test plays the scheduler: it selects nodes.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource};
+use plumb_controllers::volumes::local_path;
+use plumb_harness::{until, until_gone};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::workloads::Cluster;
+
+async fn create<K>(cluster: &Cluster, object: Value) -> K
+where
+    K: Serialize
+        + DeserializeOwned
+        + Clone
+        + std::fmt::Debug
+        + Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    Api::<K>::all(cluster.client.clone()).create(&PostParams::default(), &object).await.unwrap()
+}
+
+fn volumes(cluster: &Cluster) -> Api<PersistentVolume> {
+    Api::all(cluster.client.clone())
+}
+
+fn volume(name: &str, size: &str, more: &[(&str, Value)]) -> Value {
+    let mut spec = json!({
+        "capacity": { "storage": size }, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": format!("/mnt/{name}") },
+        "storageClassName": "manual",
+    });
+    for (field, value) in more {
+        spec[*field] = value.clone();
+    }
+    json!({ "metadata": { "name": name }, "spec": spec })
+}
+
+fn claim(name: &str, size: &str, class: Option<&str>) -> Value {
+    let resources = json!({ "requests": { "storage": size } });
+    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources, "storageClassName": class });
+    json!({ "metadata": { "name": name }, "spec": spec })
+}
+
+fn is_in(phase: &'static str) -> impl Fn(&PersistentVolumeClaim) -> bool {
+    move |claim| claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
+}
+
+fn volume_is(phase: &'static str) -> impl Fn(&PersistentVolume) -> bool {
+    move |volume| volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
+}
+
+fn named(claim: &PersistentVolumeClaim) -> &str {
+    claim.spec.as_ref().unwrap().volume_name.as_deref().unwrap_or_default()
+}
+
+fn capacity(claim: &PersistentVolumeClaim) -> Option<&str> {
+    Some(&claim.status.as_ref()?.capacity.as_ref()?.get("storage")?.0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_bound_to_the_smallest_volume_and_a_retained_volume_is_released() {
+    let cluster = Cluster::without_nodes();
+    for (name, size) in [("large", "50Gi"), ("fits", "5Gi"), ("small", "1Gi")] {
+        create::<PersistentVolume>(&cluster, volume(name, size, &[])).await;
+        until(&volumes(&cluster), name, volume_is("Available")).await;
+    }
+    cluster.create::<PersistentVolumeClaim>(claim("data", "3Gi", Some("manual"))).await;
+    let bound = cluster.until("data", is_in("Bound")).await;
+    assert_eq!((named(&bound), capacity(&bound)), ("fits", Some("5Gi")));
+    until(&volumes(&cluster), "fits", volume_is("Bound")).await;
+
+    // A claim that waits is bound when a volume comes.
+    cluster.create::<PersistentVolumeClaim>(claim("late", "70Gi", Some("manual"))).await;
+    create::<PersistentVolume>(&cluster, volume("huge", "99Gi", &[])).await;
+    assert_eq!(named(&cluster.until("late", is_in("Bound")).await), "huge");
+
+    cluster.api::<PersistentVolumeClaim>().delete("data", &DeleteParams::default()).await.unwrap();
+    until(&volumes(&cluster), "fits", volume_is("Released")).await;
+    // Its data is that of the former claim, so no other is bound to it until an administrator clears the reference.
+    cluster.create::<PersistentVolumeClaim>(claim("data", "4Gi", Some("manual"))).await;
+    assert_eq!(named(&cluster.until("data", is_in("Bound")).await), "large");
+    let clear = Patch::Merge(json!({ "spec": { "claimRef": null } }));
+    volumes(&cluster).patch("fits", &PatchParams::default(), &clear).await.unwrap();
+    until(&volumes(&cluster), "fits", volume_is("Available")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_and_a_claim_that_name_each_other_are_bound_and_a_deleted_volume_is_a_lost_claim() {
+    let cluster = Cluster::without_nodes();
+    let mut reserved = claim("mine", "1Gi", Some(""));
+    reserved["spec"]["volumeName"] = json!("reserved");
+    cluster.create::<PersistentVolumeClaim>(reserved).await;
+    let for_claim = json!({ "namespace": "default", "name": "mine" });
+    let more = [("claimRef", for_claim), ("storageClassName", json!(""))];
+    create::<PersistentVolume>(&cluster, volume("reserved", "1Gi", &more)).await;
+    let bound = cluster.until("mine", is_in("Bound")).await;
+    let annotations = bound.metadata.annotations.unwrap();
+    assert_eq!(annotations["pv.kubernetes.io/bind-completed"], "yes");
+    assert!(!annotations.contains_key("pv.kubernetes.io/bound-by-controller"), "a user has bound it");
+
+    // The finalizer keeps a bound volume.
+    let deleted = volumes(&cluster).delete("reserved", &DeleteParams::default()).await.unwrap();
+    assert!(deleted.is_left());
+    let force = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    volumes(&cluster).patch("reserved", &PatchParams::default(), &force).await.unwrap();
+    cluster.until("mine", is_in("Lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_class_provisions_on_the_selected_node_grows_and_is_reclaimed() {
+    let cluster = Cluster::without_nodes();
+    // A claim that is older than the class gets it, too.
+    cluster.create::<PersistentVolumeClaim>(claim("data", "1Gi", None)).await;
+    let provisioner = cluster.writer(local_path::NAME);
+    local_path::class::run(provisioner.clone()).await;
+    let class = until(&Api::<StorageClass>::all(cluster.client.clone()), "local-path", |_| true).await;
+    assert_eq!(class.volume_binding_mode.as_deref(), Some("WaitForFirstConsumer"));
+    let has_class = |claim: &PersistentVolumeClaim| {
+        claim.spec.as_ref().unwrap().storage_class_name.as_deref() == Some("local-path")
+    };
+    cluster.until("data", has_class).await;
+
+    create::<Node>(
+        &cluster,
+        json!({ "metadata": { "name": "a", "labels": { "kubernetes.io/hostname": "a" } } }),
+    )
+    .await;
+    let select = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "a" } } });
+    cluster.merge::<PersistentVolumeClaim>("data", select).await;
+    let bound = cluster.until("data", is_in("Bound")).await;
+    let name = format!("pvc-{}", bound.metadata.uid.as_deref().unwrap());
+    assert_eq!(named(&bound), name);
+
+    let larger = json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } });
+    cluster.merge::<PersistentVolumeClaim>("data", larger).await;
+    cluster.until::<PersistentVolumeClaim>("data", |claim| capacity(claim) == Some("2Gi")).await;
+
+    cluster.api::<PersistentVolumeClaim>().delete("data", &DeleteParams::default()).await.unwrap();
+    until_gone(&volumes(&cluster), &name).await;
+
+    // A class that the user has deleted is not created again.
+    Api::<StorageClass>::all(cluster.client.clone())
+        .delete("local-path", &DeleteParams::default())
+        .await
+        .unwrap();
+    local_path::class::run(provisioner).await;
+    let left = Api::<StorageClass>::all(cluster.client.clone()).get_opt("local-path").await.unwrap();
+    assert!(left.is_none());
+    let marker: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "kube-system");
+    assert!(marker.get_opt(local_path::NAME).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ephemeral_volume_has_a_claim_that_goes_with_its_pod() {
+    let cluster = Cluster::without_nodes();
+    let template = json!({ "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+    let spec = json!({
+        "containers": [{ "name": "c", "image": "x" }], "terminationGracePeriodSeconds": 0,
+        "volumes": [{ "name": "scratch", "ephemeral": { "volumeClaimTemplate": template } }],
+    });
+    cluster.create::<Pod>(json!({ "metadata": { "name": "p" }, "spec": spec })).await;
+    cluster.until::<PersistentVolumeClaim>("p-scratch", |_| true).await;
+    cluster.api::<Pod>().delete("p", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster.api::<PersistentVolumeClaim>(), "p-scratch").await;
+}
