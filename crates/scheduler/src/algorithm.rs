@@ -6,6 +6,7 @@ use crate::cache::Cache;
 use crate::filter::{CycleState, FilterFailure, Queries, min_free};
 use crate::requirements::Requirements;
 use crate::score;
+use crate::volumes::VolumeBinding;
 
 /// The number of feasible nodes at which the search ends. The next search begins after the last node, so that each node is
 /// considered, and the cost of a search does not grow with the cluster.
@@ -14,8 +15,8 @@ const MAX_FEASIBLE_NODES: usize = 100;
 /// The result of one scheduling attempt.
 #[derive(Debug)]
 pub(crate) enum ScheduleResult {
-    /// The slot of the selected node.
-    Node(usize),
+    /// The slot of the selected node, and the volumes to bind there.
+    Node(usize, Vec<VolumeBinding>),
     /// No node is feasible.
     Unschedulable(Diagnosis),
 }
@@ -27,7 +28,7 @@ pub(crate) struct Diagnosis {
     /// The number of nodes by reason.
     reasons: BTreeMap<String, usize>,
     /// The reason if the pod fits no node whatever its state.
-    pod_reason: Option<&'static str>,
+    pod_reason: Option<String>,
     /// The nodes that preemption may make feasible.
     pub(crate) resolvable: Vec<usize>,
     /// Whether a change of other pods may make a node feasible.
@@ -59,7 +60,7 @@ impl Diagnosis {
             return "no nodes available to schedule pods".to_owned();
         }
         let head = format!("0/{} nodes are available:", self.nodes);
-        if let Some(pod_reason) = self.pod_reason {
+        if let Some(pod_reason) = &self.pod_reason {
             return format!("{head} {pod_reason}.");
         }
         let mut reasons: Vec<String> =
@@ -89,9 +90,12 @@ impl Algorithm {
         let queries = Queries::prepare(requirements, cache);
         let cache = &*cache;
         let state = CycleState::new(requirements, &queries, cache);
+        if state.volumes.is_err() {
+            return ScheduleResult::Unschedulable(diagnose(&state, uid, cache));
+        }
         let is_feasible = |slot: &usize| state.filter(*slot, uid).is_none();
         if let Some(slot) = nominated.and_then(|name| cache.slot_of(name)).filter(is_feasible) {
-            return ScheduleResult::Node(slot);
+            return ScheduleResult::Node(slot, state.bindings(slot));
         }
         let names = requirements.node_affinity.names();
         let feasible = match &names {
@@ -99,7 +103,7 @@ impl Algorithm {
             None => self.find_feasible_nodes(cache, &min_free(requirements), is_feasible),
         };
         match score::select_node(requirements, &queries, cache, &feasible) {
-            Some(slot) => ScheduleResult::Node(slot),
+            Some(slot) => ScheduleResult::Node(slot, state.bindings(slot)),
             None => ScheduleResult::Unschedulable(diagnose(&state, uid, cache)),
         }
     }
@@ -138,7 +142,11 @@ fn diagnose(state: &CycleState<'_>, uid: &str, cache: &Cache) -> Diagnosis {
     diagnosis.depends_on_pods = state.depends_on_pods();
     let names = state.requirements.node_affinity.names();
     if names.as_ref().is_some_and(std::collections::BTreeSet::is_empty) {
-        diagnosis.pod_reason = Some("pod affinity terms conflict");
+        diagnosis.pod_reason = Some("pod affinity terms conflict".to_owned());
+        return diagnosis;
+    }
+    if let Err(reason) = &state.volumes {
+        diagnosis.pod_reason = Some(reason.clone());
         return diagnosis;
     }
     let slots: Vec<usize> = match &names {

@@ -16,6 +16,7 @@ use crate::free_index::{Free, FreeIndex, NOT_SCHEDULABLE};
 use crate::requirements::EquivalenceClass;
 use crate::resources::{PODS, Resources};
 use crate::topology_counts::{CountQuery, TopologyCounts};
+use crate::volumes::VolumeCache;
 
 /// A pod by its uid.
 pub(crate) type Uid = Arc<str>;
@@ -106,6 +107,8 @@ pub(crate) struct Changes {
     pub(crate) nodes: BTreeSet<usize>,
     /// Pods or topology domains changed, which affinity and spread constraints depend on.
     pub(crate) pods: bool,
+    /// Claims, volumes or classes changed.
+    pub(crate) volumes: bool,
 }
 
 /// The scheduler cache.
@@ -121,6 +124,7 @@ pub(crate) struct Cache {
     topology_counts: TopologyCounts,
     pub(crate) existing_terms: ExistingTerms,
     pub(crate) namespaces: HashMap<String, Labels>,
+    pub(crate) volumes: VolumeCache,
     pub(crate) changes: Changes,
 }
 
@@ -246,6 +250,7 @@ impl Cache {
             self.topology_counts.update_pod(&node_info.name, properties, &pod, 1);
             self.existing_terms.update_pod(properties, &pod, 1);
         }
+        self.volumes.count_users(&pod.namespace, &pod.class.claims, true);
         self.slots_by_pod.insert(pod.uid.clone(), slot);
         node_info.pods.insert(pod.uid.clone(), pod);
         self.free_index.set(slot, node_info.free());
@@ -266,6 +271,7 @@ impl Cache {
             self.topology_counts.update_pod(&node_info.name, properties, &pod, -1);
             self.existing_terms.update_pod(properties, &pod, -1);
         }
+        self.volumes.count_users(&pod.namespace, &pod.class.claims, false);
         self.slots_by_pod.remove(uid);
         self.free_index.set(slot, node_info.free());
         self.changes.nodes.insert(slot);

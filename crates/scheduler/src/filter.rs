@@ -9,6 +9,7 @@ use crate::free_index::Free;
 use crate::requirements::{PodTerm, Requirements, SpreadConstraint};
 use crate::resources::Resources;
 use crate::topology_counts::{CountQuery, DomainCounts, Namespaces, NodeFilter, PodFilter};
+use crate::volumes::{PodVolumes, VolumeBinding};
 
 /// Why a node is infeasible, by the filter that rejects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,10 @@ pub(crate) enum FilterFailure {
         /// The node would have too little even without pods.
         even_if_empty: bool,
     },
+    /// A claim with access mode `ReadWriteOncePod` is used by another pod.
+    ClaimInUse,
+    /// The volumes of the pod, with the reasons.
+    Volumes(Vec<&'static str>),
     /// The node lacks the label of a topology spread constraint.
     MissingTopologyLabel,
     TopologySpread,
@@ -43,6 +48,11 @@ impl FilterFailure {
             Self::InsufficientResources { reasons, .. } => {
                 return reasons.iter().map(String::as_str).collect();
             }
+            Self::ClaimInUse => {
+                "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by \
+                 another pod"
+            }
+            Self::Volumes(reasons) => return reasons.clone(),
             Self::MissingTopologyLabel => {
                 "node(s) didn't match pod topology spread constraints (missing required label)"
             }
@@ -57,13 +67,16 @@ impl FilterFailure {
     /// Whether preemption may make the node feasible.
     pub(crate) fn is_resolvable(&self) -> bool {
         match self {
-            Self::HostPorts | Self::TopologySpread | Self::PodAntiAffinity | Self::ExistingAntiAffinity => {
-                true
-            }
+            Self::HostPorts
+            | Self::ClaimInUse
+            | Self::TopologySpread
+            | Self::PodAntiAffinity
+            | Self::ExistingAntiAffinity => true,
             Self::InsufficientResources { even_if_empty, .. } => !even_if_empty,
             Self::Unschedulable
             | Self::UntoleratedTaint
             | Self::NodeAffinity
+            | Self::Volumes(_)
             | Self::MissingTopologyLabel
             | Self::PodAffinity => false,
         }
@@ -223,6 +236,8 @@ pub(crate) struct CycleState<'a> {
     is_first_of_group: bool,
     anti_affinity: Vec<(&'a PodTerm, &'a DomainCounts)>,
     forbidden: ForbiddenDomains<'a>,
+    /// The claims of the pod, or why it fits no node.
+    pub(crate) volumes: Result<PodVolumes<'a>, String>,
 }
 
 impl<'a> CycleState<'a> {
@@ -252,13 +267,23 @@ impl<'a> CycleState<'a> {
             is_first_of_group,
             anti_affinity: counts_of(&requirements.anti_affinity, &queries.anti_affinity, cache),
             forbidden: cache.existing_terms.forbidden_domains(requirements, namespace_labels),
+            volumes: cache.volumes.pod_volumes(&requirements.namespace, &requirements.claims),
             cache,
         }
     }
 
     /// Whether the filters depend on other pods.
     pub(crate) fn depends_on_pods(&self) -> bool {
-        self.requirements.depends_on_pods() || !self.forbidden.is_empty()
+        let is_exclusive = self.volumes.as_ref().is_ok_and(|volumes| volumes.is_exclusive);
+        self.requirements.depends_on_pods() || !self.forbidden.is_empty() || is_exclusive
+    }
+
+    /// What is bound for the pod on a feasible node.
+    pub(crate) fn bindings(&self, slot: usize) -> Vec<VolumeBinding> {
+        let node_info = self.cache.node_info(slot);
+        let bound = self.volumes.as_ref().ok().zip(node_info.properties.as_ref());
+        let bound = bound.and_then(|(volumes, properties)| volumes.bind(&node_info.name, &properties.labels));
+        bound.unwrap_or_default()
     }
 
     /// Why a node is infeasible; none if it is feasible.
@@ -267,6 +292,7 @@ impl<'a> CycleState<'a> {
         let properties = node_info.properties.as_ref()?;
         self.filter_node(&node_info.name, properties)
             .or_else(|| filter_resources(self.requirements, node_info, properties, uid))
+            .or_else(|| self.filter_volumes(&node_info.name, properties))
             .or_else(|| self.filter_pods(properties))
     }
 
@@ -287,6 +313,14 @@ impl<'a> CycleState<'a> {
             return Some(FilterFailure::UntoleratedTaint);
         }
         (!requirements.node_affinity.matches(name, &properties.labels)).then_some(FilterFailure::NodeAffinity)
+    }
+
+    fn filter_volumes(&self, name: &str, properties: &NodeProperties) -> Option<FilterFailure> {
+        match &self.volumes {
+            Ok(volumes) => volumes.filter(name, &properties.labels),
+            // No node is feasible, and the reason is that of the pod.
+            Err(_) => Some(FilterFailure::Volumes(Vec::new())),
+        }
     }
 
     fn filter_pods(&self, properties: &NodeProperties) -> Option<FilterFailure> {

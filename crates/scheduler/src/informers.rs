@@ -3,8 +3,9 @@
 //! An informer here holds no objects: the planner stores what it needs of each. To a loop that subscribes, an informer
 //! delivers a list and then the changes; to one that subscribes after a restart, a new list.
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
 use plumb_client::Api;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
@@ -24,6 +25,9 @@ pub(crate) struct Informers {
     pods: Informer<Pod>,
     budgets: Informer<PodDisruptionBudget>,
     namespaces: Informer<Namespace>,
+    claims: Informer<PersistentVolumeClaim>,
+    volumes: Informer<PersistentVolume>,
+    classes: Informer<StorageClass>,
     _running: JoinSet<()>,
 }
 
@@ -36,6 +40,9 @@ impl Informers {
             pods: Informer::start(&mut running, config, WatchConfig::default().fields(NOT_ENDED)),
             budgets: Informer::start(&mut running, config, WatchConfig::default()),
             namespaces: Informer::start(&mut running, config, WatchConfig::default()),
+            claims: Informer::start(&mut running, config, WatchConfig::default()),
+            volumes: Informer::start(&mut running, config, WatchConfig::default()),
+            classes: Informer::start(&mut running, config, WatchConfig::default()),
             _running: running,
         }
     }
@@ -47,6 +54,9 @@ impl Informers {
             pods: self.pods.subscribe(),
             budgets: self.budgets.subscribe(),
             namespaces: self.namespaces.subscribe(),
+            claims: self.claims.subscribe(),
+            volumes: self.volumes.subscribe(),
+            classes: self.classes.subscribe(),
         }
     }
 }
@@ -57,6 +67,9 @@ pub(crate) struct Subscriptions {
     pub(crate) pods: mpsc::Receiver<WatchEvent<Pod>>,
     pub(crate) budgets: mpsc::Receiver<WatchEvent<PodDisruptionBudget>>,
     pub(crate) namespaces: mpsc::Receiver<WatchEvent<Namespace>>,
+    pub(crate) claims: mpsc::Receiver<WatchEvent<PersistentVolumeClaim>>,
+    pub(crate) volumes: mpsc::Receiver<WatchEvent<PersistentVolume>>,
+    pub(crate) classes: mpsc::Receiver<WatchEvent<StorageClass>>,
 }
 
 type Subscriber<K> = mpsc::Sender<WatchEvent<K>>;

@@ -1,7 +1,7 @@
 //! The scheduler: assigns pods to nodes, accounting for resizes.
 //!
 //! ```text
-//!   nodes, pods, budgets, namespaces                            ┌──▶ bind
+//!   nodes, pods, claims, volumes, …                             ┌──▶ bind
 //!            │ informers                                        ├──▶ report unschedulable pods (condition, event)
 //!            ▼                                                  ├──▶ preempt
 //!   Cache (sums, counts, terms)     ◀── Planner::next ──────────┘
@@ -17,7 +17,7 @@
 //! |---|---|
 //! | what is read of a pod? | `pod_state`, `requirements` |
 //! | which pods are where, and how much is free? | `cache`, `free_index`, `topology_counts`, `existing_terms` |
-//! | which nodes are feasible, and which has the highest score? | `algorithm`, `filter`, `score` |
+//! | which nodes are feasible, and which has the highest score? | `algorithm`, `filter`, `volumes`, `score` |
 //! | which pods are preempted? | `preempt` |
 //! | which pod is next, and which pods does a change help? | `queue`, `planner` |
 
@@ -40,8 +40,10 @@ mod resources;
 mod run;
 mod score;
 mod topology_counts;
+mod volumes;
 
 pub use metrics::{Attempt, Metrics};
 pub use planner::{Decision, Planner, PodRef, Preemption, Settings};
 pub use queue::Depths;
 pub use run::{Config, USER, run};
+pub use volumes::VolumeBinding;

@@ -4,6 +4,7 @@
 //! ([`Planner::next`]). A pod that is to be bound is assumed: the cache counts it on its node from the decision on, and the
 //! loop reports a binding that failed ([`Planner::binding_failed`]).
 
+mod bindings;
 mod requeue;
 mod set_aside;
 
@@ -25,6 +26,8 @@ use crate::pod_state::{PendingPod, PodState, read};
 use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt, preempt_for_resize};
 use crate::queue::{Added, Depths, Queue, QueuedPodInfo};
 use crate::requirements::EquivalenceClasses;
+use crate::volumes::VolumeBinding;
+use bindings::PendingBindings;
 pub use set_aside::CurrentPod;
 use set_aside::SetAsidePods;
 
@@ -95,7 +98,7 @@ pub struct Preemption {
 }
 
 /// A decision, which the loop performs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// Bind a pod to a node.
     Bind {
@@ -107,6 +110,15 @@ pub enum Decision {
         attempts: u32,
         /// When the pod was added to the queue.
         since: Instant,
+    },
+    /// Bind the volumes of a pod that is assumed on a node. The pod is bound once the binder has bound its claims.
+    BindVolumes {
+        /// The pod.
+        pod: PodRef,
+        /// The node.
+        node: String,
+        /// What is to be written.
+        bindings: Vec<VolumeBinding>,
     },
     /// Report that a pod is unschedulable.
     Unschedulable {
@@ -143,6 +155,8 @@ pub struct Planner {
     parsed_budgets: Option<Vec<Budget>>,
     /// Pods that are being bound (upstream: assumed pods).
     assumed: HashMap<Uid, QueuedPodInfo>,
+    /// Assumed pods whose volumes are being bound.
+    pending_bindings: PendingBindings,
     uids: HashMap<ObjectRef, Uid>,
     /// The nominated nodes of pending pods.
     nominations: HashMap<Uid, String>,
@@ -166,6 +180,7 @@ impl Planner {
             budgets: Store::default(),
             parsed_budgets: None,
             assumed: HashMap::new(),
+            pending_bindings: PendingBindings::default(),
             uids: HashMap::new(),
             nominations: HashMap::new(),
             deferred_resizes: BTreeSet::new(),
@@ -257,6 +272,7 @@ impl Planner {
             PodState::Assigned(node, pod) => {
                 self.dequeue(&uid, &pod.class);
                 self.assumed.remove(&uid);
+                self.forget_bindings(&uid);
                 if self.settings.preempt_for_resizes && pod.deferred {
                     self.deferred_resizes.insert(uid.clone());
                 }
@@ -291,6 +307,7 @@ impl Planner {
         if let Some(queued) = queued {
             self.nominate(&queued.pod, None);
         }
+        self.forget_bindings(&uid);
         self.cache.remove_pod(&uid);
         self.deferred_resizes.remove(&uid);
         self.set_aside.forget(&uid);
@@ -345,6 +362,7 @@ impl Planner {
         for pod in self.set_aside.take_due(now) {
             self.update_pod(&pod, now);
         }
+        self.expire_bindings(now);
         self.requeue_schedulable(now);
         if let Some(decision) = self.decisions.pop_front() {
             return Some(decision);
@@ -374,14 +392,18 @@ impl Planner {
         let nominated = self.nominations.get(&pod.uid).cloned();
         let result = self.algorithm.schedule(&pod.class, &pod.uid, nominated.as_deref(), &mut self.cache);
         let diagnosis = match result {
-            ScheduleResult::Node(slot) => {
+            ScheduleResult::Node(slot, bindings) => {
                 let node = self.cache.node_info(slot).name.clone();
                 self.nominate(&pod, None);
                 self.cache.update_pod(&node, pod.assumed());
                 self.queue.assumed(&queued, now);
                 let (attempts, since) = (queued.attempts + 1, queued.since);
                 self.assumed.insert(pod.uid.clone(), queued);
-                return Decision::Bind { pod: PodRef::pending(&pod), node, attempts, since };
+                let reference = PodRef::pending(&pod);
+                if bindings.is_empty() {
+                    return Decision::Bind { pod: reference, node, attempts, since };
+                }
+                return self.bind_volumes(reference, node, bindings, (attempts, since), now);
             }
             ScheduleResult::Unschedulable(diagnosis) => diagnosis,
         };
@@ -453,6 +475,7 @@ impl Planner {
     pub fn binding_failed(&mut self, uid: &str, now: Instant) {
         // If the pod is not assumed any more, its assignment or deletion was observed meanwhile.
         if let Some(queued) = self.assumed.remove(uid) {
+            self.forget_bindings(uid);
             self.cache.remove_pod(uid);
             self.queue.add_failed(queued, now);
         }
@@ -485,9 +508,9 @@ impl Planner {
         }
     }
 
-    /// When the next backoff ends.
+    /// When the next backoff ends, or the time of volumes that are being bound.
     pub fn due(&self) -> Option<Instant> {
-        self.queue.due()
+        [self.queue.due(), self.pending_bindings.due()].into_iter().flatten().min()
     }
 
     /// The number of pending pods by queue.

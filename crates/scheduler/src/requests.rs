@@ -2,14 +2,16 @@
 
 use http::Request;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use plumb_client::Api;
+use plumb_placement::volumes::{SELECTED_NODE, annotation, refer_to_claim};
 use serde_json::{Value, json};
 
 use crate::planner::{PodRef, Preemption};
 use crate::pod_state::{BY_SCHEDULER, DISRUPTION_TARGET, SCHEDULED};
+use crate::volumes::VolumeBinding;
 
 /// Binds a pod to a node.
 pub(crate) async fn bind(client: &Client, pod: &PodRef, node: &str) -> kube::Result<()> {
@@ -25,6 +27,38 @@ pub(crate) async fn bind(client: &Client, pod: &PodRef, node: &str) -> kube::Res
         .body(body.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
     client.request_text(request).await.map(drop)
+}
+
+/// Reserves volumes for claims, and asks provisioners for the others. Each write is one of the version that the decision
+/// was about: what another writer has changed meanwhile is decided anew.
+pub(crate) async fn bind_volumes(
+    client: &Client,
+    node: &str,
+    bindings: &[VolumeBinding],
+) -> kube::Result<()> {
+    let params = PostParams::default();
+    for binding in bindings {
+        match binding {
+            VolumeBinding::Static { volume, claim } => {
+                if let Some(volume) = refer_to_claim(volume, claim) {
+                    let name = volume.metadata.name.as_deref().unwrap_or_default();
+                    Api::<PersistentVolume>::all(client.clone()).replace(name, &params, &volume).await?;
+                }
+            }
+            VolumeBinding::Provision { claim } => {
+                if annotation(&claim.metadata, SELECTED_NODE) == Some(node) {
+                    continue;
+                }
+                let mut claim = PersistentVolumeClaim::clone(claim);
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                annotations.insert(SELECTED_NODE.to_owned(), node.to_owned());
+                let (namespace, name) = (claim.metadata.namespace.clone(), claim.metadata.name.clone());
+                let claims = Api::namespaced(client.clone(), namespace.as_deref().unwrap_or_default());
+                claims.replace(name.as_deref().unwrap_or_default(), &params, &claim).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The status of an unschedulable pod.

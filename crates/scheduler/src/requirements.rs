@@ -12,11 +12,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_placement::volumes::used_claims;
 use plumb_placement::{HostPort, Labels, NodeAffinity, Toleration};
 
 pub(crate) use pod_terms::{PodTerm, SpreadConstraint};
 
 use crate::resources::Resources;
+use crate::volumes::PodClaim;
 
 /// What filters and scores read of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +44,8 @@ pub(crate) struct Requirements {
     /// Its topology spread constraints: `DoNotSchedule` and `ScheduleAnyway`.
     pub(crate) spread: Vec<SpreadConstraint>,
     pub(crate) preferred_spread: Vec<SpreadConstraint>,
+    /// The claims that it uses.
+    pub(crate) claims: Vec<PodClaim>,
     /// The uid of its controller, whose pods are spread by default.
     pub(crate) owner: Option<String>,
 }
@@ -94,6 +98,7 @@ impl Requirements {
             preferred_affinity,
             spread: spread("DoNotSchedule"),
             preferred_spread: spread("ScheduleAnyway"),
+            claims: claims(pod),
             owner: owners
                 .filter(|owner| owner.controller == Some(true))
                 .map(|owner| owner.uid.clone())
@@ -109,6 +114,14 @@ impl Requirements {
     pub(crate) fn depends_on_pods(&self) -> bool {
         !(self.affinity.is_empty() && self.anti_affinity.is_empty() && self.spread.is_empty())
     }
+}
+
+/// The claims of a pod. Those of ephemeral volumes are its own, so that it shares its class with no other pod.
+fn claims(pod: &Pod) -> Vec<PodClaim> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let used = used_claims(pod);
+    used.map(|claim| PodClaim { owner: claim.is_ephemeral.then(|| uid.to_owned()), name: claim.name })
+        .collect()
 }
 
 /// Pods with the same requirements, by a number.

@@ -85,20 +85,32 @@ pub fn run(config: Config) -> BoxFuture<'static, ()> {
 type SetAside = Arc<Mutex<HashMap<Arc<str>, (CurrentPod, Instant)>>>;
 
 async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, informers: Subscriptions) {
-    let Subscriptions { mut nodes, mut pods, mut budgets, mut namespaces } = informers;
+    let Subscriptions {
+        mut nodes,
+        mut pods,
+        mut budgets,
+        mut namespaces,
+        mut claims,
+        mut volumes,
+        mut classes,
+    } = informers;
     let mut scheduler = Scheduler::new(config, recorder, set_aside);
     let mut tick = tokio::time::interval(FLUSH_INTERVAL);
     // The planner decides nothing before it has a list of every kind. Nodes come first: pods only have their names.
-    let (first_nodes, first_namespaces) = (nodes.recv().await, namespaces.recv().await);
-    let (first_budgets, first_pods) = (budgets.recv().await, pods.recv().await);
-    let (Some(a), Some(b), Some(c), Some(d)) = (first_nodes, first_namespaces, first_budgets, first_pods)
-    else {
-        return;
-    };
-    scheduler.planner.handle_nodes(a);
-    scheduler.planner.handle_namespaces(b);
-    scheduler.planner.handle_budgets(c);
-    scheduler.guard(|scheduler| scheduler.planner.handle_pods(d, Instant::now()));
+    let Some(event) = nodes.recv().await else { return };
+    scheduler.planner.handle_nodes(event);
+    let Some(event) = namespaces.recv().await else { return };
+    scheduler.planner.handle_namespaces(event);
+    let Some(event) = budgets.recv().await else { return };
+    scheduler.planner.handle_budgets(event);
+    let Some(event) = classes.recv().await else { return };
+    scheduler.planner.handle_classes(event);
+    let Some(event) = volumes.recv().await else { return };
+    scheduler.planner.handle_volumes(event);
+    let Some(event) = claims.recv().await else { return };
+    scheduler.planner.handle_claims(event, Instant::now());
+    let Some(event) = pods.recv().await else { return };
+    scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, Instant::now()));
     loop {
         let has_more = scheduler.guard(Scheduler::decide);
         let due = scheduler.until_backoff_ends();
@@ -108,6 +120,9 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
             Some(event) = nodes.recv() => scheduler.planner.handle_nodes(event),
             Some(event) = namespaces.recv() => scheduler.planner.handle_namespaces(event),
             Some(event) = budgets.recv() => scheduler.planner.handle_budgets(event),
+            Some(event) = classes.recv() => scheduler.planner.handle_classes(event),
+            Some(event) = volumes.recv() => scheduler.planner.handle_volumes(event),
+            Some(event) = claims.recv() => scheduler.planner.handle_claims(event, Instant::now()),
             Some(event) = pods.recv() => {
                 scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, Instant::now()));
             }
@@ -120,6 +135,9 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
         drain(&mut nodes, |event| scheduler.planner.handle_nodes(event));
         drain(&mut budgets, |event| scheduler.planner.handle_budgets(event));
         drain(&mut namespaces, |event| scheduler.planner.handle_namespaces(event));
+        drain(&mut classes, |event| scheduler.planner.handle_classes(event));
+        drain(&mut volumes, |event| scheduler.planner.handle_volumes(event));
+        drain(&mut claims, |event| scheduler.planner.handle_claims(event, now));
         drain(&mut pods, |event| scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, now)));
         while let Some(outcome) = scheduler.in_flight.try_join_next() {
             scheduler.handle_outcome(outcome);
@@ -229,6 +247,21 @@ impl Scheduler {
                     let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
                     recorder.record(pod_event(pod, "Scheduled", "Binding", note, at));
                     RequestOutcome::Bound { waited: since.elapsed(), attempts, took: started.elapsed() }
+                });
+            }
+            Decision::BindVolumes { pod, node, bindings } => {
+                metrics.observe_algorithm(started.elapsed());
+                let supervisor = self.config.supervisor.clone();
+                self.in_flight.spawn(async move {
+                    match supervisor.guard(TASK, requests::bind_volumes(&client, &node, &bindings)).await {
+                        // The planner binds the pod when it observes that its claims are bound.
+                        Ok(Ok(())) => RequestOutcome::Done,
+                        Ok(Err(error)) => {
+                            tracing::debug!(%error, namespace = pod.namespace, pod = pod.name, node, "cannot bind the volumes of a pod, will retry");
+                            RequestOutcome::BindingFailed(pod.uid, started.elapsed())
+                        }
+                        Err(_) => RequestOutcome::BindingFailed(pod.uid, started.elapsed()),
+                    }
                 });
             }
             Decision::Unschedulable {

@@ -14,7 +14,7 @@ impl Planner {
     pub(super) fn requeue_schedulable(&mut self, now: Instant) {
         self.queue.flush_unschedulable(now);
         let changes = std::mem::take(&mut self.cache.changes);
-        if changes.nodes.is_empty() && !changes.pods {
+        if changes.nodes.is_empty() && !changes.pods && !changes.volumes {
             return;
         }
         if self.settings.preempt_for_resizes {
@@ -36,7 +36,9 @@ impl Planner {
         let classes = classes.map(|(queued, depends_on_pods)| (queued.pod.clone(), depends_on_pods));
         for (pod, depends_on_pods) in classes.collect::<Vec<(Arc<PendingPod>, bool)>>() {
             let class = pod.class.id;
-            if depends_on_pods && changes.pods {
+            // As upstream's hints: a change of what a pod cannot use costs an attempt.
+            let volumes_changed = changes.volumes && !pod.class.claims.is_empty();
+            if depends_on_pods && changes.pods || volumes_changed {
                 self.queue.activate_class(class, None, now);
                 continue;
             }

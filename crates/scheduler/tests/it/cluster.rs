@@ -157,6 +157,8 @@ impl Cluster {
                     self.preempt(preemption);
                 }
             }
+            // Tests of volumes play the binder.
+            Decision::BindVolumes { .. } => {}
             Decision::ClearNomination(pod) => {
                 self.change(&pod.name, |pod| {
                     pod.status.get_or_insert_default().nominated_node_name = None;

@@ -277,7 +277,15 @@ async fn a_scheduler_whose_tasks_are_aborted_continues() {
     live.create(pod("waits", 4000, json!({}))).await;
     live.until("waits", |pod| scheduled(pod).is_some()).await;
     let tasks: Vec<String> = live.supervisor.tasks().into_iter().map(|task| task.name).collect();
-    let informers = ["namespaces", "nodes", "poddisruptionbudgets", "pods"];
+    let informers = [
+        "namespaces",
+        "nodes",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "poddisruptionbudgets",
+        "pods",
+        "storageclasses",
+    ];
     let informers = informers.map(|kind| format!("scheduler-informer/{kind}"));
     let wanted =
         ["event-recorder/default-scheduler", "scheduler"].map(str::to_owned).into_iter().chain(informers);

@@ -11,3 +11,4 @@ mod live;
 mod messages;
 mod preemption;
 mod queue;
+mod volumes;

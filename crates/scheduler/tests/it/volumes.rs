@@ -1,0 +1,236 @@
+//! Volumes of pods: where their claims let them run, and when they are bound. The tests play the binder.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use plumb_controller::{ObjectRef, WatchEvent};
+use plumb_scheduler::{Decision, VolumeBinding};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, node, pod};
+
+fn uses(claim: &str) -> Value {
+    json!({ "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } })
+}
+
+fn claim(name: &str, class: &str, more: &[(&str, Value)]) -> PersistentVolumeClaim {
+    let mut claim = json!({
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}"), "annotations": {} },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+        "status": { "phase": "Pending" },
+    });
+    for (pointer, value) in more {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        claim.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = value.clone();
+    }
+    serde_json::from_value(claim).unwrap()
+}
+
+fn bound(name: &str, class: &str, volume: &str) -> PersistentVolumeClaim {
+    claim(
+        name,
+        class,
+        &[
+            ("/metadata/annotations/pv.kubernetes.io~1bind-completed", json!("yes")),
+            ("/spec/volumeName", json!(volume)),
+            ("/status/phase", json!("Bound")),
+        ],
+    )
+}
+
+fn volume(name: &str, class: &str, on: Option<&str>) -> PersistentVolume {
+    let affinity = on.map(|node| {
+        let term = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] });
+        json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [term] }] } })
+    });
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class, "capacity": { "storage": "2Gi" },
+            "nodeAffinity": affinity,
+        },
+        "status": { "phase": "Available" },
+    }))
+    .unwrap()
+}
+
+fn class(name: &str, provisioner: &str, mode: &str) -> StorageClass {
+    let class =
+        json!({ "metadata": { "name": name }, "provisioner": provisioner, "volumeBindingMode": mode });
+    serde_json::from_value(class).unwrap()
+}
+
+fn two() -> Cluster {
+    let mut cluster = Cluster::new([node("a", 4, "z"), node("b", 4, "z")]);
+    for (name, provisioner, mode) in [
+        ("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
+        ("dynamic", "plumb.dev/local-path", "WaitForFirstConsumer"),
+        ("immediate", "p.example/x", "Immediate"),
+    ] {
+        cluster.planner.handle_classes(WatchEvent::Applied(Box::new(class(name, provisioner, mode))));
+    }
+    cluster
+}
+
+impl Cluster {
+    fn claim(&mut self, claim: PersistentVolumeClaim) {
+        let now = self.now;
+        self.planner.handle_claims(WatchEvent::Applied(Box::new(claim)), now);
+    }
+
+    fn volume(&mut self, volume: PersistentVolume) {
+        self.planner.handle_volumes(WatchEvent::Applied(Box::new(volume)));
+    }
+
+    fn bindings(&mut self) -> Option<(String, Vec<VolumeBinding>)> {
+        loop {
+            if let Decision::BindVolumes { node, bindings, .. } = self.step()? {
+                return Some((node, bindings));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pod_waits_for_its_claims_and_says_so_in_the_words_of_upstream() {
+    let deleted = [("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))];
+    let lost = [("/status/phase", json!("Lost")), ("/spec/volumeName", json!("gone"))];
+    let no_help = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    for (claim, why) in [
+        (None, "persistentvolumeclaim \"data\" not found."),
+        (Some(claim("data", "immediate", &[])), "pod has unbound immediate PersistentVolumeClaims."),
+        (Some(claim("data", "none", &[])), "pod has unbound immediate PersistentVolumeClaims."),
+        (Some(claim("data", "dynamic", &deleted)), "persistentvolumeclaim \"data\" is being deleted."),
+        (
+            Some(claim("data", "dynamic", &lost)),
+            "persistentvolumeclaim \"data\" bound to non-existent persistentvolume \"gone\".",
+        ),
+        (Some(claim("data", "local", &[])), "2 node(s) didn't find available persistent volumes to bind."),
+        (
+            Some(bound("data", "local", "elsewhere")),
+            "2 node(s) didn't match PersistentVolume's node affinity.",
+        ),
+        (
+            Some(bound("data", "local", "missing")),
+            "2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s).",
+        ),
+    ] {
+        let mut cluster = two();
+        cluster.volume(volume("elsewhere", "local", Some("c")));
+        if let Some(claim) = claim {
+            cluster.claim(claim);
+        }
+        cluster.update(pod("p", 100, uses("data")));
+        cluster.run_until_idle();
+        assert_eq!(cluster.messages["p"], format!("0/2 nodes are available: {why} {no_help}"));
+    }
+}
+
+#[test]
+fn a_pod_follows_its_bound_claim_and_is_scheduled_when_the_claim_is_bound() {
+    let mut cluster = two();
+    cluster.claim(claim("data", "immediate", &[]));
+    cluster.update(pod("p", 100, uses("data")));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), None);
+    cluster.volume(volume("v", "immediate", Some("b")));
+    cluster.claim(bound("data", "immediate", "v"));
+    cluster.pass(2);
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), Some("b"));
+}
+
+#[test]
+fn a_volume_on_the_node_is_reserved_for_the_first_consumer_and_the_pod_bound_after_it() {
+    let mut cluster = two();
+    cluster.volume(volume("on-b", "local", Some("b")));
+    cluster.claim(claim("one", "local", &[]));
+    cluster.claim(claim("two", "local", &[]));
+    cluster.update(pod("p", 100, uses("one")));
+    let (node, bindings) = cluster.bindings().unwrap();
+    assert_eq!(node, "b");
+    let [VolumeBinding::Static { volume, claim }] = bindings.as_slice() else { panic!("{bindings:?}") };
+    assert_eq!(
+        (volume.metadata.name.as_deref(), claim.metadata.name.as_deref()),
+        (Some("on-b"), Some("one"))
+    );
+    // The volume is assumed: no other pod gets it.
+    cluster.update(pod("q", 100, uses("two")));
+    cluster.run_until_idle();
+    assert!(cluster.messages["q"].contains("2 node(s) didn't find available persistent volumes to bind"));
+    assert_eq!(cluster.node_of("p"), None);
+    cluster.claim(bound("one", "local", "on-b"));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), Some("b"));
+}
+
+#[test]
+fn a_provisioner_is_asked_for_a_volume_on_the_selected_node_and_may_give_it_back() {
+    let mut cluster = two();
+    cluster.claim(claim("data", "dynamic", &[]));
+    cluster.update(pod("p", 100, uses("data")));
+    let (first, bindings) = cluster.bindings().unwrap();
+    assert!(matches!(bindings.as_slice(), [VolumeBinding::Provision { .. }]), "{bindings:?}");
+    let selected = [("/metadata/annotations/volume.kubernetes.io~1selected-node", json!(first))];
+    cluster.claim(claim("data", "dynamic", &selected));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), None);
+    // The provisioner cannot: the scheduler tries again.
+    cluster.claim(claim("data", "dynamic", &[]));
+    cluster.run_until_idle();
+    assert_eq!(
+        cluster.messages["p"],
+        "running PreBind plugin \"VolumeBinding\": binding volumes: provisioning failed for PVC \"data\""
+    );
+    cluster.pass(20);
+    let (again, _) = cluster.bindings().unwrap();
+    // What another pod uses of the same claim goes to the same node.
+    cluster.update(pod("q", 100, uses("data")));
+    let (of_other, _) = cluster.bindings().unwrap();
+    assert_eq!(of_other, again);
+    cluster.volume(volume("v", "dynamic", Some(&again)));
+    cluster.claim(bound("data", "dynamic", "v"));
+    cluster.run_until_idle();
+    assert_eq!((cluster.node_of("p"), cluster.node_of("q")), (Some(&*again), Some(&*again)));
+}
+
+#[test]
+fn volumes_that_are_not_bound_in_time_are_given_up() {
+    let mut cluster = two();
+    cluster.claim(claim("data", "dynamic", &[]));
+    cluster.update(pod("p", 100, uses("data")));
+    assert!(cluster.bindings().is_some());
+    cluster.pass(601);
+    cluster.run_until_idle();
+    assert!(cluster.messages["p"].ends_with("binding volumes: context deadline exceeded"));
+    // The pod is deleted meanwhile: nothing is left of it.
+    cluster.pass(20);
+    assert!(cluster.bindings().is_some());
+    cluster.delete("p");
+    cluster.planner.handle_claims(WatchEvent::Deleted(ObjectRef::namespaced("default", "data")), cluster.now);
+    cluster.run_until_idle();
+    assert_eq!(cluster.planner.size(), (2, 0, 0));
+}
+
+#[test]
+fn a_claim_for_one_pod_is_used_by_one_pod() {
+    let mut cluster = two();
+    let mut once = bound("data", "immediate", "v");
+    once.spec.as_mut().unwrap().access_modes = Some(vec!["ReadWriteOncePod".to_owned()]);
+    cluster.volume(volume("v", "immediate", None));
+    cluster.claim(once);
+    cluster.update(pod("p", 100, uses("data")));
+    cluster.run_until_idle();
+    assert!(cluster.node_of("p").is_some());
+    cluster.update(pod("q", 100, uses("data")));
+    cluster.run_until_idle();
+    let reason = "2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by \
+                  another pod.";
+    assert!(cluster.messages["q"].contains(reason), "{}", cluster.messages["q"]);
+    cluster.delete("p");
+    cluster.pass(2);
+    cluster.run_until_idle();
+    assert!(cluster.node_of("q").is_some());
+}
