@@ -92,6 +92,8 @@ pub struct Config {
     pub max_restart_period: Duration,
     /// The directory of volumes; none if pods are virtual.
     pub volumes: Option<PathBuf>,
+    /// The directory of the volumes of the storage class `local-path`; none if pods are virtual.
+    pub local_volumes: Option<PathBuf>,
     /// When images are removed; none if never.
     pub image_gc: Option<ImageGcConfig>,
     /// The directory of the manifests of static pods.
@@ -157,6 +159,7 @@ impl Agent {
         let version = runtime.version().await?;
         setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
         describe::features(&mut setup, &rules, &version.runtime_name);
+        setup.local_volumes.clone_from(&config.local_volumes);
         let allocatable = register::allocatable(&setup, &machine);
         let amounts = plumb_resize::list::declared(Some(&allocatable))?.amounts();
         let ephemeral_storage = allocatable.get(ephemeral_storage::NAME);
@@ -212,8 +215,9 @@ impl Agent {
             rules,
             clock: clock.clone(),
             sandbox_defaults: config.sandbox_defaults,
-            volumes: config.volumes.map(|root| {
-                let config = VolumesConfig { root, objects: objects.clone(), allocatable };
+            volumes: config.volumes.zip(config.local_volumes).map(|(root, local)| {
+                let (node, objects) = (setup.name.clone(), objects.clone());
+                let config = VolumesConfig { node, root, local, objects, allocatable };
                 Volumes::new(config, client.clone())
             }),
             objects,
@@ -285,6 +289,7 @@ impl Agent {
             machine,
             size: self.size,
             configuration: self.configuration.clone(),
+            volumes: self.node.volumes.clone(),
             gate,
         })
     }

@@ -17,6 +17,7 @@ mod transitions;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub struct Setup {
     pub name: String,
     /// Its labels, in addition to those that every node has.
     pub labels: BTreeMap<String, String>,
+    /// The directory of the volumes of the storage class `local-path`, which the provisioner reads of an annotation.
+    pub local_volumes: Option<PathBuf>,
     /// Its capacity, instead of the machine's: all nodes of one machine share it.
     pub capacity: BTreeMap<String, WireQuantity>,
     /// The reserved part of the capacity, which is not allocatable.
@@ -80,6 +83,7 @@ impl Setup {
         Self {
             name: name.into(),
             labels: BTreeMap::new(),
+            local_volumes: None,
             capacity: BTreeMap::new(),
             reserved: BTreeMap::new(),
             max_pods: 110,
@@ -142,11 +146,15 @@ impl Registrar {
         let labels = object::labels(&self.setup);
         let found = match self.nodes.get_opt(name).await? {
             Some(found) => {
-                let own = found.metadata.labels.clone().unwrap_or_default();
-                if labels.iter().all(|(label, value)| own.get(label) == Some(value)) {
+                let annotations = object::annotations(&self.setup);
+                let has = |own: &Option<BTreeMap<String, String>>, wanted: &BTreeMap<String, String>| {
+                    let own = own.as_ref();
+                    wanted.iter().all(|(key, value)| own.and_then(|own| own.get(key)) == Some(value))
+                };
+                if has(&found.metadata.labels, &labels) && has(&found.metadata.annotations, &annotations) {
                     found
                 } else {
-                    let patch = json!({ "metadata": { "labels": labels } });
+                    let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
                     self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?
                 }
             }

@@ -18,6 +18,7 @@
 //! | `/metrics/probes` | the results of probes by container |
 //! | `/metrics` | the agent's metrics |
 //! | `/configz` | the agent's configuration |
+//! | `DELETE /localVolumes/{volume}` | removes the directory of a volume of the storage class `local-path` |
 //! | `/logs/{path}` | the files below `/var/log` of the machine |
 
 mod answer;
@@ -51,6 +52,7 @@ pub use answer::Body;
 use crate::Clock;
 use crate::cri_config::POD_UID;
 use crate::metrics::Metrics;
+use crate::volumes::{LocalVolumeError, Volumes};
 use answer::{json_of, refusal, text_of};
 use query::Query;
 use sessions::Sessions;
@@ -91,6 +93,8 @@ pub struct ServerConfig {
     pub size: MachineSize,
     /// The agent's `KubeletConfiguration`, for `/configz`.
     pub configuration: Value,
+    /// The volumes of its pods; none if they are virtual.
+    pub volumes: Option<Volumes>,
     /// Authorizes every request but `/healthz`.
     pub gate: Gate,
 }
@@ -197,6 +201,18 @@ impl Server {
         text
     }
 
+    async fn remove_volume(&self, volume: &str) -> Response<Body> {
+        let Some(volumes) = &self.config.volumes else {
+            return refusal(StatusCode::NOT_FOUND, "404 page not found");
+        };
+        match volumes.remove_local(volume).await {
+            Ok(()) => json_of(&json!({ "removed": volume })),
+            Err(error @ LocalVolumeError::Name(_)) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
+            Err(error @ LocalVolumeError::InUse(_)) => refusal(StatusCode::CONFLICT, &error.to_string()),
+            Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        }
+    }
+
     async fn answer(self, request: Parts, query: Query, may: bool) -> Response<Body> {
         let (method, path) = (&request.method, request.uri.path());
         if path == "/healthz" {
@@ -210,6 +226,9 @@ impl Server {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         // Clients begin SPDY with a POST.
         let streams = matches!(parts.as_slice(), ["exec" | "attach" | "portForward", ..]);
+        if let (&Method::DELETE, ["localVolumes", volume]) = (method, parts.as_slice()) {
+            return self.remove_volume(volume).await;
+        }
         if method != Method::GET && !(streams && method == Method::POST) {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
         }

@@ -3,9 +3,13 @@
 //! ```text
 //!   <root>/<uid>/volumes/kubernetes.io~configmap/<name>/…   files from the API, updated atomically
 //!               /volumes/kubernetes.io~empty-dir/<name>/…   files of containers
+//!               /volumes/kubernetes.io~nfs/<volume>/        the mount of an NFS server
 //!               /volume-subpaths/<volume>/<container>/<n>   bind mounts of subPaths
 //!               /containers/<name>/<attempt>                the termination message of a container
 //! ```
+//!
+//! Persistent volumes are elsewhere: where their `hostPath` or `local` path says, and those of the class `local-path` in a
+//! directory of their own ([`LocalVolumes`]).
 //!
 //! A restarted agent finds all of them again: preparing a volume is idempotent, and cleanup needs the directories alone.
 //! Files from the API are updated with their objects until the pod is removed.
@@ -15,9 +19,12 @@ mod error;
 mod files;
 mod following;
 mod host_path;
+mod local;
 mod mounted;
 mod nested;
+mod nfs;
 mod owner;
+mod persistent;
 mod prepared;
 mod projection;
 mod sub_path;
@@ -37,17 +44,22 @@ use crate::cri_config::{ConfigError, identity};
 use crate::downward::Amounts;
 use crate::objects::Objects;
 use following::Following;
-use owner::Owner;
+use owner::{ChangePolicy, Owner};
 use prepared::Ready;
 use projection::Projection;
 
+pub use local::{LocalVolumeError, LocalVolumes};
 pub use prepared::Prepared;
 
 /// The configuration of volumes.
 #[derive(Clone, Debug)]
 pub struct VolumesConfig {
+    /// The name of the node.
+    pub node: String,
     /// The directory of the volumes of all pods.
     pub root: PathBuf,
+    /// The directory of the volumes of the class `local-path`.
+    pub local: PathBuf,
     /// The `ConfigMap`s and Secrets of volumes.
     pub objects: Objects,
     /// The node's allocatable resources.
@@ -61,7 +73,9 @@ pub struct Volumes {
 }
 
 struct Shared {
+    node: String,
     root: PathBuf,
+    local: LocalVolumes,
     objects: Objects,
     client: Client,
     allocatable: Amounts,
@@ -83,8 +97,9 @@ impl fmt::Debug for Volumes {
 impl Volumes {
     /// The volumes under a directory. Tokens are requested with this client.
     pub fn new(config: VolumesConfig, client: Client) -> Self {
-        let VolumesConfig { root, objects, allocatable } = config;
-        Self { shared: Arc::new(Shared { root, objects, client, allocatable, pods: Mutex::default() }) }
+        let VolumesConfig { node, root, local, objects, allocatable } = config;
+        let (local, pods) = (LocalVolumes::new(local), Mutex::default());
+        Self { shared: Arc::new(Shared { node, root, local, objects, client, allocatable, pods }) }
     }
 
     /// Prepares the volumes of a pod; its spec has its allocated resources. Volumes that are prepared already are reused:
@@ -127,6 +142,17 @@ impl Volumes {
         .await
     }
 
+    /// Removes the directory of a volume of the class `local-path`. Idempotent. Fails while a pod has the volume.
+    pub async fn remove_local(&self, volume: &str) -> Result<(), LocalVolumeError> {
+        let path = self.shared.local.path(volume)?;
+        let is_used = |pod: &Arc<PreparedPod>| pod.ready.values().any(|ready| ready.path == path);
+        if self.shared.pods.lock().values().any(is_used) {
+            return Err(LocalVolumeError::InUse(volume.to_owned()));
+        }
+        let (local, name) = (self.shared.local.clone(), volume.to_owned());
+        blocking(move || local.remove(&name).map_err(io::Error::other)).await.map_err(LocalVolumeError::Io)
+    }
+
     /// The uids of all pods that have volumes on disk.
     pub fn known(&self) -> io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.shared.root) {
@@ -146,6 +172,7 @@ impl Volumes {
     async fn make(&self, pod: &Pod, folder: &Path) -> Result<PreparedPod, ConfigError> {
         let (namespace, ..) = identity(pod);
         let owner = Owner::new(projection::group(pod));
+        let change = ChangePolicy::for_pod(pod);
         let volumes = folder.join("volumes");
         let mut ready = BTreeMap::new();
         let mut projections = Vec::new();
@@ -163,6 +190,9 @@ impl Volumes {
             } else if let Some(source) = &volume.image {
                 let reference = source.reference.clone().unwrap_or_default();
                 ready.insert(name.to_owned(), Ready::of_image(reference));
+            } else if let Some(claim) = persistent::used_claim(pod, volume) {
+                let made = persistent::prepare(&self.shared, pod, &claim, &volumes, (owner, change)).await?;
+                ready.insert(name.to_owned(), made);
             } else if has_no_source(volume) {
                 let path = volumes.join("kubernetes.io~empty-dir").join(name);
                 let plan = empty_dir::Plan::of(volume, pod, &self.shared.allocatable);

@@ -11,6 +11,7 @@ mod it {
     mod journal;
     mod lifecycle;
     mod objects;
+    mod persistent_volumes;
     mod probe;
     mod pull_secrets;
     mod register;

@@ -41,6 +41,14 @@ pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
         drop(std::fs::remove_file(&args.file));
     })?;
     announce!("backed up {} at revision {revision} to {}", data.display(), args.file.display());
+    let volumes = data_dir::count_local_volumes(&data).unwrap_or_default();
+    if volumes > 0 {
+        announce!(
+            "not in it: the data of {volumes} persistent volume{} in {}",
+            if volumes == 1 { "" } else { "s" },
+            data.join(data_dir::LOCAL_VOLUMES).display()
+        );
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
     accounts, aggregation, certificates, dns_service, endpoint, endpointslice, endpointslicemirroring,
     garbage, kubernetes_service, load_balancer, namespaces, node_ipam, nodes, pod_gc, protection, quota,
-    root_ca, signing, taints, tokens,
+    root_ca, signing, taints, tokens, volumes,
 };
 use tokio::task::JoinSet;
 
@@ -76,6 +76,13 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let as_autoscaler = clients(horizontal_pod_autoscaler::NAME);
     running.spawn(horizontal_pod_autoscaler::run(as_autoscaler, factory, autoscaling));
     running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
+    running.spawn(volumes::binder::run(clients(volumes::binder::NAME), factory, clock.clone()));
+    running.spawn(volumes::local_path::run(clients(volumes::local_path::NAME), factory, clock.clone()));
+    let provisioner = clients(volumes::local_path::NAME).write;
+    running.spawn(
+        supervisor
+            .finish_one_of("local-path-class", move || volumes::local_path::class::run(provisioner.clone())),
+    );
     running.spawn(stale::run(informers, clients(Budgets::NAME), clock.clone()));
     running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
     if let Some(network) = context.network {

@@ -34,6 +34,8 @@ pub(crate) const KUBECONFIG: &str = "kubeconfig";
 pub(crate) const CONTROL: &str = "control";
 /// The volumes of pods.
 pub(crate) const VOLUMES: &str = "volumes";
+/// The volumes of the storage class `local-path`, which outlive pods.
+pub(crate) const LOCAL_VOLUMES: &str = "volumes-local";
 /// The logs of containers.
 pub(crate) const LOGS: &str = "logs";
 /// The files of pods in a runtime with a CRI socket.
@@ -41,9 +43,19 @@ pub(crate) const CRI: &str = "cri";
 
 /// Every entry that Plumb makes, in the order of their removal: those by which a data directory is known come last, so that
 /// a removal that was interrupted can be repeated.
-const ENTRIES: [&str; 9] = [KUBECONFIG, CONTROL, LOGS, VOLUMES, CRI, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
+const ENTRIES: [&str; 10] =
+    [KUBECONFIG, CONTROL, LOGS, VOLUMES, LOCAL_VOLUMES, CRI, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
 /// Entries that a file system makes in its root.
 const OF_FILE_SYSTEM: [&str; 1] = ["lost+found"];
+
+/// How many persistent volumes have their data in a data directory.
+pub(crate) fn count_local_volumes(data_dir: &Path) -> std::io::Result<usize> {
+    match std::fs::read_dir(data_dir.join(LOCAL_VOLUMES)) {
+        Ok(entries) => Ok(entries.count()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
 
 /// Where objects are kept in a data directory.
 pub(crate) fn objects(data_dir: &Path) -> PathBuf {

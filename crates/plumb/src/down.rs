@@ -17,7 +17,7 @@ use plumb_store::{OpenError, Options, Store};
 use crate::admin_kubeconfig;
 use crate::cli::Down;
 use crate::client::{block_on, write_out};
-use crate::data_dir::{self, JOURNAL, Purpose, given_or_usual, objects};
+use crate::data_dir::{self, JOURNAL, LOCAL_VOLUMES, Purpose, given_or_usual, objects};
 use crate::nodes::{builtin_config, remove_cri_pods};
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
@@ -33,6 +33,9 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     }
     // Held until the end, so that no cluster starts meanwhile.
     let _locks = [lock(&objects(&data))?, lock(&data.join(JOURNAL))?];
+    if args.purge && !args.yes {
+        check_volumes(&data)?;
+    }
     let mut removed = Removed::default();
     if had_containers {
         removed.cgroup = cgroup(&data)?;
@@ -45,12 +48,26 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     write_out(&format!("{removed}{what_stays}\n"))
 }
 
+/// Refuses to delete the data of claims without `--yes`.
+fn check_volumes(data: &Path) -> anyhow::Result<()> {
+    let count = data_dir::count_local_volumes(data).context("counting persistent volumes")?;
+    if count > 0 {
+        let claims = if count == 1 { "1 claim".to_owned() } else { format!("{count} claims") };
+        bail!(
+            "{} has the data of {claims}, which --purge deletes for good: add --yes to delete it too",
+            data.join(LOCAL_VOLUMES).display()
+        );
+    }
+    Ok(())
+}
+
 /// Removes the data directory, and prints the remaining entries.
 fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
     let kubeconfigs: Vec<String> = admin_kubeconfig::remove(data)?
         .iter()
         .map(|file| format!("; removed the entries of the cluster from {}", file.display()))
         .collect();
+    let volumes = data_dir::count_local_volumes(data).context("counting persistent volumes")?;
     let removed = match data_dir::remove(data)? {
         None => format!("; removed {shown} with all objects and images"),
         Some(left) if left.is_empty() => {
@@ -62,7 +79,12 @@ fn purge(data: &Path, shown: impl fmt::Display) -> anyhow::Result<String> {
             format!("; removed all objects and images, {shown} stays with what Plumb did not make: {names}")
         }
     };
-    Ok(removed + &kubeconfigs.concat())
+    let volumes = match volumes {
+        0 => String::new(),
+        1 => ", the data of 1 claim among them".to_owned(),
+        count => format!(", the data of {count} claims among them"),
+    };
+    Ok(removed + &volumes + &kubeconfigs.concat())
 }
 
 /// The objects that were removed from this machine, besides files.

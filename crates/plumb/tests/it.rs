@@ -36,6 +36,7 @@ mod it {
     mod node_allocatable;
     mod node_shutdown;
     mod nodes;
+    mod persistent_volumes;
     mod processes;
     mod prometheus;
     mod race;

@@ -80,7 +80,7 @@ fn summary(step: &Step) -> String {
         Write::Volume(volume) => {
             let claim = serde_json::to_value(volume).unwrap().pointer(REFERENCE).cloned();
             let uid = claim.as_ref().map(|claim| claim["uid"].as_str().unwrap_or("reserved").to_owned());
-            format!("volume -> {}", uid.unwrap_or_else(|| "nobody".to_owned()))
+            format!("volume -> {}", uid.unwrap_or_else(|| "no claim".to_owned()))
         }
         Write::VolumeStatus(volume) => format!("volume {}", super::volume_phase(volume)),
         Write::Claim(claim) => {
@@ -254,7 +254,7 @@ fn a_volume_follows_its_claim() {
         (both(gone.clone(), delete.clone()), None, "Volume Warning VolumeFailedDelete; volume Failed"),
         (both(both(gone, delete.clone()), provisioned.clone()), None, ""),
         // The claim is bound to another volume.
-        (both(reference("c1"), by_controller), Some(named("w")), "volume -> nobody"),
+        (both(reference("c1"), by_controller), Some(named("w")), "volume -> no claim"),
         (reference("c1"), Some(named("w")), "volume -> reserved"),
         (both(both(reference("c1"), delete), provisioned), Some(named("w")), "volume Released"),
     ] {

@@ -9,6 +9,17 @@ pub enum ConfigError {
     /// The pod's sandbox cannot be created.
     #[error("{0}")]
     Sandbox(String),
+    /// The claim of a volume does not say yet what to mount.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
+         volumes=[{volume}]: {message}"
+    )]
+    Claim {
+        /// Its name in the pod.
+        volume: String,
+        /// The error.
+        message: String,
+    },
     /// A volume cannot be prepared.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {message}")]
     Volume {
@@ -25,7 +36,7 @@ impl ConfigError {
         match self {
             Self::Container(_) => "CreateContainerConfigError",
             // The container itself has no error: its creation has not begun.
-            Self::Sandbox(_) | Self::Volume { .. } => "ContainerCreating",
+            Self::Sandbox(_) | Self::Claim { .. } | Self::Volume { .. } => "ContainerCreating",
         }
     }
 
@@ -34,7 +45,7 @@ impl ConfigError {
         match self {
             Self::Container(_) => "Failed",
             Self::Sandbox(_) => "FailedCreatePodSandBox",
-            Self::Volume { .. } => "FailedMount",
+            Self::Claim { .. } | Self::Volume { .. } => "FailedMount",
         }
     }
 }

@@ -19,6 +19,9 @@ use super::{Machine, Setup};
 /// tenth.
 const KEPT_FREE: i64 = 100 << 20;
 
+/// The annotation with the directory of a node's volumes of the class `local-path`.
+const LOCAL_VOLUMES: &str = "plumb.dev/local-volumes";
+
 /// The resources that the cgroup of all pods limits. Of CPU it has a weight.
 const LIMITED: [&str; 2] = ["memory", "pid"];
 
@@ -38,10 +41,17 @@ pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
     labels
 }
 
+/// The annotations that a node gives itself.
+pub(super) fn annotations(setup: &Setup) -> BTreeMap<String, String> {
+    let path = setup.local_volumes.iter().map(|path| path.to_string_lossy().into_owned());
+    path.map(|path| (LOCAL_VOLUMES.to_owned(), path)).collect()
+}
+
 /// A new Node.
 pub(super) fn new(setup: &Setup, labels: BTreeMap<String, String>) -> Node {
-    let metadata =
-        ObjectMeta { name: Some(setup.name.clone()), labels: Some(labels), ..ObjectMeta::default() };
+    let annotations = Some(annotations(setup)).filter(|all| !all.is_empty());
+    let (name, labels) = (Some(setup.name.clone()), Some(labels));
+    let metadata = ObjectMeta { name, labels, annotations, ..ObjectMeta::default() };
     let taints = (!setup.taints.is_empty()).then(|| setup.taints.clone());
     Node { metadata, spec: Some(NodeSpec { taints, ..NodeSpec::default() }), status: None }
 }

@@ -34,6 +34,33 @@ pub(super) enum VolumeError {
     /// A projected source is not supported.
     #[error("a volume of {0} is not supported")]
     Unsupported(&'static str),
+    /// A persistent volume is of a kind that this node cannot mount.
+    #[error("persistent volumes of kind {0} are not supported")]
+    Kind(&'static str),
+    /// A persistent volume is a block device.
+    #[error("volumeMode Block is not supported")]
+    Block,
+    /// The path of a `local` volume does not exist.
+    #[error("path {0:?} does not exist")]
+    NoPath(String),
+    /// The path of a `local` volume is not a directory.
+    #[error("path {0:?} is not a directory")]
+    NoDirectory(String),
+    /// The volume cannot be reached from this node.
+    #[error("no matching NodeSelectorTerms")]
+    NodeAffinity,
+    /// A `hostPath` cannot be used.
+    #[error(transparent)]
+    HostPath(#[from] HostPathError),
+    /// The directory of a volume cannot be made.
+    #[error(transparent)]
+    Local(#[from] super::local::LocalVolumeError),
+    /// The API server cannot be asked.
+    #[error(transparent)]
+    Api(Box<kube::Error>),
+    /// A file operation failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// The medium of an `emptyDir` is unknown.
     #[error("unknown storage medium {0:?}")]
     Medium(String),

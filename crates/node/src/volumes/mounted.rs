@@ -52,7 +52,7 @@ pub(super) fn release(at: &Path) -> io::Result<()> {
 }
 
 /// Whether something is mounted at a path.
-fn is_mount(at: &Path) -> io::Result<bool> {
+pub(super) fn is_mount(at: &Path) -> io::Result<bool> {
     let found = statx(CWD, at, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
     Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use k8s_openapi::api::core::v1::Pod;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 
 /// The permissions of the group on files of a volume that containers write.
@@ -14,6 +15,26 @@ pub(super) const READ_WRITE: u32 = 0o660;
 pub(super) const READ_ONLY: u32 = 0o440;
 /// Additional bits of directories: new files belong to the group as well.
 const FOLDER: u32 = 0o2110;
+
+/// When the group of a persistent volume's files is changed (`fsGroupChangePolicy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ChangePolicy {
+    /// Whenever a pod mounts it.
+    #[default]
+    Always,
+    /// If the group or the permissions of the volume's root differ.
+    OnRootMismatch,
+}
+
+impl ChangePolicy {
+    pub(super) fn for_pod(pod: &Pod) -> Self {
+        let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        match security.and_then(|security| security.fs_group_change_policy.as_deref()) {
+            Some("OnRootMismatch") => Self::OnRootMismatch,
+            _ => Self::Always,
+        }
+    }
+}
 
 /// The group that a pod's volumes belong to, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +54,18 @@ impl Owner {
     pub(super) fn take(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
         change_group_recursively(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
+    }
+
+    /// The same of a persistent volume, whose files may have the group of an earlier pod already.
+    pub(super) fn take_persistent(self, path: &Path, policy: ChangePolicy) -> io::Result<()> {
+        let Some(group) = self.0 else { return Ok(()) };
+        let found = fstat(openat(CWD, path, FLAGS, Mode::empty())?)?;
+        let wanted = READ_WRITE | FOLDER;
+        let matches = found.st_gid == group && found.st_mode & wanted == wanted;
+        if policy == ChangePolicy::OnRootMismatch && matches {
+            return Ok(());
+        }
+        self.take(path, READ_WRITE)
     }
 
     /// The same, of this path alone.

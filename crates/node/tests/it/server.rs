@@ -145,6 +145,7 @@ impl Node {
             machine: Some(folder.path().to_owned()),
             size: MachineSize { cpus: 4, memory: 8 << 30 },
             configuration: json!({ "maxPods": 110 }),
+            volumes: None,
             gate,
         });
         let node = Self { server, runtime, pods, metrics, id, folder };

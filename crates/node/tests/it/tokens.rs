@@ -55,7 +55,9 @@ impl Issuer {
 
 /// A pod with a token of ten minutes, and where that is.
 async fn prepared(issuer: &Issuer, root: PathBuf) -> (Volumes, PathBuf) {
-    let config = VolumesConfig { root, objects: Objects::new(issuer.client()), allocatable: BTreeMap::new() };
+    let (node, local) = ("n1".to_owned(), root.join("local"));
+    let objects = Objects::new(issuer.client());
+    let config = VolumesConfig { node, root, local, objects, allocatable: BTreeMap::new() };
     let volumes = Volumes::new(config, issuer.client());
     let token = json!({ "path": "token", "expirationSeconds": 600, "audience": "vault" });
     let pod: Pod = serde_json::from_value(json!({

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 
-struct Node {
-    cluster: Cluster,
-    volumes: Volumes,
+pub(super) struct Node {
+    pub(super) cluster: Cluster,
+    pub(super) volumes: Volumes,
     objects: Objects,
-    folder: tempfile::TempDir,
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Drop for Node {
@@ -30,7 +30,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let cluster = Cluster::start();
         let folder = tempfile::tempdir().unwrap();
         let objects = Objects::new(cluster.node());
@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// A pod with these volumes, each mounted at `/<its name>`.
-    async fn pod(&self, all: Value, rest: Value) -> Pod {
+    pub(super) async fn pod(&self, all: Value, rest: Value) -> Pod {
         let mounts: Vec<Value> = all
             .as_array()
             .unwrap()
@@ -54,39 +54,41 @@ impl Node {
         self.cluster.pod(spec).await
     }
 
-    async fn prepare(&self, pod: &Pod) -> Prepared {
+    pub(super) async fn prepare(&self, pod: &Pod) -> Prepared {
         self.volumes.prepare(pod).await.unwrap()
     }
 }
 
 fn volumes(cluster: &Cluster, folder: &Path, objects: &Objects) -> Volumes {
     let config = VolumesConfig {
+        node: "n1".to_owned(),
         root: folder.join("pods"),
+        local: folder.join("local"),
         objects: objects.clone(),
         allocatable: serde_json::from_value(json!({ "cpu": "4", "memory": "1Gi" })).unwrap(),
     };
     Volumes::new(config, cluster.node())
 }
 
-fn uid(pod: &Pod) -> &str {
+pub(super) fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap()
 }
 
-fn mounts(prepared: &Prepared, pod: &Pod) -> Vec<Mount> {
+pub(super) fn mounts(prepared: &Prepared, pod: &Pod) -> Vec<Mount> {
     prepared.mounts(&pod.spec.as_ref().unwrap().containers[0], 0, &[]).unwrap()
 }
 
 /// The host path that a container sees at a path.
-fn at(prepared: &Prepared, pod: &Pod, path: &str) -> PathBuf {
+pub(super) fn at(prepared: &Prepared, pod: &Pod, path: &str) -> PathBuf {
     let mounts = mounts(prepared, pod);
     mounts.into_iter().find(|mount| mount.container_path == path).unwrap().host_path
 }
 
-fn text(path: impl AsRef<Path>) -> String {
+pub(super) fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn mode(path: impl AsRef<Path>) -> u32 {
+pub(super) fn mode(path: impl AsRef<Path>) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
@@ -99,7 +101,7 @@ pub(super) fn unmount_all(folder: &Path) {
 }
 
 /// Whether this test may mount; prints that it is skipped if not.
-fn may_mount() -> bool {
+pub(super) fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
         plumb_skip::skip(plumb_skip::ROOT, "only root can mount");

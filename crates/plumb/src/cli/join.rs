@@ -113,4 +113,7 @@ pub(crate) struct Down {
     /// make stay.
     #[arg(long)]
     pub(crate) purge: bool,
+    /// With --purge: delete the data of persistent volumes too, without which a cluster that has any is not purged.
+    #[arg(long, requires = "purge")]
+    pub(crate) yes: bool,
 }

@@ -48,7 +48,7 @@ use super::pod_network::{clear_routes, set_network};
 use crate::cli::{
     CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
 };
-use crate::data_dir::{JOURNAL, LOGS, VOLUMES};
+use crate::data_dir::{JOURNAL, LOCAL_VOLUMES, LOGS, VOLUMES};
 use crate::pod_network::PodNetwork;
 
 /// The interval of checks for pressure on the machine.
@@ -453,6 +453,7 @@ impl NodeEnvironment {
             enforce_node_allocatable: args.enforce_node_allocatable == EnforceNodeAllocatable::Pods,
             pod_manifest_path: self.pod_manifest_path.clone().filter(|_| config.index == 0),
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
+            local_volumes: (!is_virtual).then(|| self.data.join(LOCAL_VOLUMES)),
             image_gc: match self.kind {
                 RuntimeKind::Builtin => Some(args.image_gc(Some(self.data.clone()))),
                 RuntimeKind::Cri => Some(args.image_gc(None)),

@@ -361,6 +361,13 @@ fn a_purge_removes_what_plumb_made_and_names_what_it_leaves() {
     let (code, text) = plumb(&["down"], &data);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text, "no containers, cgroups or bridge were left; objects and images stay\n");
+    // The data of claims is deleted only on request.
+    fs::create_dir_all(data.join("volumes-local/pvc-1")).unwrap();
+    let (code, text) = plumb(&["down", "--purge"], &data);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("has the data of 1 claim, which --purge deletes for good: add --yes"), "{text}");
+    assert!(data.join("volumes-local/pvc-1").exists());
+    fs::remove_dir(data.join("volumes-local/pvc-1")).unwrap();
     let (code, text) = plumb(&["down", "--purge"], &data);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.ends_with(&format!("; removed {} with all objects and images\n", data.display())), "{text}");
