@@ -14,7 +14,6 @@ use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::view::View;
 use crate::validation::Errors;
-use crate::warnings::no_effect;
 
 /// The strategy of `PersistentVolumeClaims`.
 #[derive(Debug)]
@@ -53,11 +52,7 @@ impl Strategy for PersistentVolumeClaimStrategy {
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        let mut warnings = warnings::of(new);
-        warnings.push(no_effect::of_kind(
-            "no controller binds claims to volumes; pods that mount one stay Pending",
-        ));
-        warnings
+        warnings::of(new)
     }
 
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {
