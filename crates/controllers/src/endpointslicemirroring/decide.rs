@@ -71,7 +71,11 @@ pub fn decide(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>], max: usize) 
         slice.endpoints = Some(wanted.endpoints.into_values().take(max).collect());
         match first {
             None => changes.create.push(slice),
-            Some(first) => changes.update.push(named(slice, first)),
+            Some(first) => {
+                // As upstream, which gives a slice a name or the prefix of one.
+                slice.metadata.generate_name = None;
+                changes.update.push(named(slice, first));
+            }
         }
     }
     changes.delete.extend(existing.into_values().flatten().cloned());
@@ -93,7 +97,6 @@ pub fn decide(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>], max: usize) 
 fn named(mut slice: EndpointSlice, replaced: &EndpointSlice) -> EndpointSlice {
     slice.metadata.name.clone_from(&replaced.metadata.name);
     slice.metadata.resource_version.clone_from(&replaced.metadata.resource_version);
-    slice.metadata.generate_name = None;
     slice
 }
 

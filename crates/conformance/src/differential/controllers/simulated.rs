@@ -108,11 +108,13 @@ pub(super) fn node_status(now: &str) -> Value {
 }
 
 /// The status of a running pod.
-pub(super) fn running(pod: &Value, ready: bool, ip: &str, now: &str) -> Value {
+pub(super) fn running(pod: &Value, ready: bool, ip: Option<&str>, now: &str) -> Value {
     let state = json!({"running": {"startedAt": now}});
     let mut running = status(pod, "Running", ready, &state, now);
-    running["status"]["podIP"] = json!(ip);
-    running["status"]["podIPs"] = json!([{"ip": ip}]);
+    if let Some(ip) = ip {
+        running["status"]["podIP"] = json!(ip);
+        running["status"]["podIPs"] = json!([{"ip": ip}]);
+    }
     running
 }
 
