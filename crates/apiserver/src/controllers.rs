@@ -1,5 +1,6 @@
 //! The controllers that are part of the API server.
 
+mod api_services;
 mod policy_status;
 
 use std::time::Duration;
@@ -12,14 +13,15 @@ use crate::{allocation, custom};
 
 impl ApiServer {
     /// Runs the controllers that are part of the API server until the shutdown: the one that establishes, serves and
-    /// finalizes custom resource definitions, the one that repairs allocations, every `repair_interval`, and the one that
-    /// checks the types of policies.
+    /// finalizes custom resource definitions, the one that repairs allocations, every `repair_interval`, the one that
+    /// checks the types of policies, and the one that checks aggregated API servers.
     pub fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let definitions = custom::run(self.cluster().definitions(), shutdown.clone());
             let policies = policy_status::run(self, shutdown.clone());
+            let aggregated = api_services::run(self, shutdown.clone());
             let repair = allocation::run(self.cluster().allocations(), self, repair_interval, shutdown);
-            tokio::join!(definitions, policies, repair);
+            tokio::join!(definitions, policies, aggregated, repair);
         })
     }
 }

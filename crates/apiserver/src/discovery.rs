@@ -6,6 +6,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::aggregation::RemoteGroup;
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::answer_value;
@@ -17,13 +18,14 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// Handles a request for discovery.
 pub(crate) fn answer(
     kinds: &Kinds,
+    remote: &[RemoteGroup],
     address: &Address,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let document = match address {
         Address::CoreVersions | Address::Groups if wants_aggregated(headers) => {
             let core = *address == Address::CoreVersions;
-            let mut response = answer_value(StatusCode::OK, &aggregated(kinds, core));
+            let mut response = answer_value(StatusCode::OK, &aggregated(kinds, remote, core));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
             return Ok(response);
         }
@@ -33,15 +35,20 @@ pub(crate) fn answer(
             "serverAddressByClientCIDRs": [],
         }),
         Address::Groups => {
-            let groups: Vec<Value> =
-                groups(kinds).iter().map(|(name, versions)| group(name, versions)).collect();
+            let own = own_groups(kinds, remote);
+            let own = own.iter().map(|(name, versions)| group(name, versions));
+            let remote = remote.iter().map(|remote| group(&remote.name, &remote.versions()));
+            let groups: Vec<Value> = own.chain(remote).collect();
             json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
         }
         Address::Group(name) => {
             let groups = groups(kinds);
-            let versions = groups.get(name.as_str()).ok_or_else(ApiError::no_such_path)?;
+            let served = match remote.iter().find(|remote| remote.name == *name) {
+                Some(remote) => remote.versions(),
+                None => groups.get(name.as_str()).ok_or_else(ApiError::no_such_path)?.clone(),
+            };
             let mut document = json!({ "kind": "APIGroup", "apiVersion": "v1" });
-            merge(&mut document, group(name, versions));
+            merge(&mut document, group(name, &served));
             document
         }
         Address::Resources { group, version } => resources(kinds, group, version)?,
@@ -87,6 +94,13 @@ fn groups(kinds: &Kinds) -> BTreeMap<&str, Vec<&str>> {
         versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
     }
     groups
+}
+
+/// The groups that no other API server has taken over.
+fn own_groups<'a>(kinds: &'a Kinds, remote: &[RemoteGroup]) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut own = groups(kinds);
+    own.retain(|name, _| !remote.iter().any(|remote| remote.name == *name));
+    own
 }
 
 /// The priority of a version: stable before beta before alpha, newer before older.
@@ -149,10 +163,10 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Result<Value, ApiErro
     }))
 }
 
-fn aggregated(kinds: &Kinds, core: bool) -> Value {
+fn aggregated(kinds: &Kinds, remote: &[RemoteGroup], core: bool) -> Value {
     let mut items = Vec::new();
     let names: Vec<(&str, Vec<&str>)> =
-        if core { vec![("", vec!["v1"])] } else { groups(kinds).into_iter().collect() };
+        if core { vec![("", vec!["v1"])] } else { own_groups(kinds, remote).into_iter().collect() };
     for (name, versions) in names {
         let versions: Vec<Value> = versions
             .iter()
@@ -166,6 +180,9 @@ fn aggregated(kinds: &Kinds, core: bool) -> Value {
             .collect();
         let metadata = if name.is_empty() { json!({}) } else { json!({ "name": name }) };
         items.push(json!({ "metadata": metadata, "versions": versions }));
+    }
+    if !core {
+        items.extend(remote.iter().map(RemoteGroup::aggregated));
     }
     json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,

@@ -17,6 +17,7 @@
 
 pub mod accounts;
 pub mod admission;
+mod aggregation;
 mod allocation;
 mod alpha;
 pub mod authn;
@@ -29,6 +30,7 @@ mod completion;
 mod controllers;
 mod custom;
 pub mod defaults;
+mod delegate;
 mod delete;
 mod discard;
 mod discovery;

@@ -11,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use plumb_apischema::{Schema as Kubernetes, openapi, protobuf};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::error::ApiError;
@@ -66,14 +66,25 @@ impl Document {
 
 impl Documents {
     /// Serves a request below `/openapi/v3`; `path` is the rest of the URL path.
-    pub(crate) fn answer(&self, kinds: &Kinds, path: &str) -> Result<Response<Body>, ApiError> {
+    /// The index also names what aggregated API servers serve themselves, by their paths.
+    pub(crate) fn answer(
+        &self,
+        kinds: &Kinds,
+        remote: impl Iterator<Item = String>,
+        path: &str,
+    ) -> Result<Response<Body>, ApiError> {
         let builtin = self.builtin.get_or_init(|| make(kinds));
         let custom = self.custom(kinds);
         match path.trim_matches('/') {
             "" => {
                 let all = builtin.iter().chain(&custom);
                 let index = all.map(|(name, document)| (name.as_str(), document.hash.as_str()));
-                Ok(answer_value(StatusCode::OK, &openapi::index(index)))
+                let mut index = openapi::index(index);
+                for path in remote {
+                    let address = json!({ "serverRelativeURL": format!("/openapi/v3{path}") });
+                    index["paths"][path.trim_start_matches('/')] = address;
+                }
+                Ok(answer_value(StatusCode::OK, &index))
             }
             name => {
                 let document = builtin.get(name).or_else(|| custom.get(name));

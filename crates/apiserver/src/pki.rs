@@ -7,6 +7,7 @@
 //! | `ca.crt`, `ca.key` | the authority that signs the API server's certificate: what clients trust | ten years; renewed with the same key, so that what trusts the old certificate trusts the new one |
 //! | `client-ca.crt`, `client-ca.key` | the authority that signs client certificates: what the API server and node agents trust | likewise |
 //! | `kubelet-serving-ca.crt`, `.key` | the authority that signs the serving certificates of nodes: what only the API server trusts | likewise |
+//! | `front-proxy-ca.crt`, `front-proxy-ca.key` | the authority that signs the certificate by which the API server shows itself to aggregated API servers: what only they trust | likewise |
 //! | `serving.pem` | the API server's certificate and key | one year; a new key each time |
 //! | `admin.pem` | the administrator's certificate and key | one year; a new key each time |
 //! | `sa.key`, `sa.pub` | the key that signs service-account tokens | for good |
@@ -79,6 +80,9 @@ pub fn is_node_client(user: &User) -> bool {
     user.name() == NODE_CLIENT_USER && user.groups().iter().any(|group| group == MASTERS_GROUP)
 }
 
+/// The user of the API server at aggregated API servers, which take its word about users.
+pub const FRONT_PROXY_USER: &str = "front-proxy-client";
+
 const SERVING_FILE: &str = "serving.pem";
 const ADMIN_FILE: &str = "admin.pem";
 
@@ -103,6 +107,7 @@ pub struct Pki {
     clock: Arc<dyn Clock>,
     serving: Arc<ServingCertificate>,
     node_client: Arc<ClientCertificate>,
+    front_proxy_client: Arc<ClientCertificate>,
     signing: SigningKey,
     previous_clients: Option<CertificateDer<'static>>,
     state: Mutex<State>,
@@ -112,9 +117,11 @@ struct State {
     authority: Authority,
     clients: Authority,
     node_serving: Authority,
+    front_proxy: Authority,
     serving: KeyedCertificate,
     admin: KeyedCertificate,
     node_client: KeyedCertificate,
+    front_proxy_client: KeyedCertificate,
 }
 
 /// What a [`Pki::renew`] renewed.
@@ -160,12 +167,24 @@ impl Pki {
         let node_serving = Authority::open(&directory, Role::NodeServing, now)?;
         let admin = open_admin(&directory, &clients, now)?;
         let node_client = issue_node_client(&clients, now)?;
+        let front_proxy = Authority::open(&directory, Role::FrontProxy, now)?;
+        let front_proxy_client = front_proxy.issue_client(FRONT_PROXY_USER, &[], now)?;
         let signing = SigningKey::open(&directory)?;
 
         Ok(Self {
             serving: Arc::new(ServingCertificate::new(serving.certified()?)),
             node_client: Arc::new(ClientCertificate::new(node_client.certified()?)),
-            state: Mutex::new(State { authority, clients, node_serving, serving, admin, node_client }),
+            front_proxy_client: Arc::new(ClientCertificate::new(front_proxy_client.certified()?)),
+            state: Mutex::new(State {
+                authority,
+                clients,
+                node_serving,
+                front_proxy,
+                serving,
+                admin,
+                node_client,
+                front_proxy_client,
+            }),
             previous_clients,
             directory,
             names,
@@ -181,11 +200,11 @@ impl Pki {
         let now = self.clock.now();
         let mut state = self.state.lock();
         // All are tried: one that cannot be renewed must not prevent the others.
-        let [authority, clients, node_serving] = {
-            let State { authority, clients, node_serving, .. } = &mut *state;
-            [authority, clients, node_serving].map(|one| one.renew_if_due(&self.directory, now))
+        let [authority, clients, node_serving, front_proxy] = {
+            let State { authority, clients, node_serving, front_proxy, .. } = &mut *state;
+            [authority, clients, node_serving, front_proxy].map(|one| one.renew_if_due(&self.directory, now))
         };
-        let authority = authority? | clients? | node_serving?;
+        let authority = authority? | clients? | node_serving? | front_proxy?;
         let mut renewed = Renewed { authority, ..Renewed::default() };
         if serving_due(&state.serving, &self.names, now) {
             let fresh = issue_serving(&self.directory, &self.names, &state.authority, now)?;
@@ -201,6 +220,11 @@ impl Pki {
             let fresh = issue_node_client(&state.clients, now)?;
             self.node_client.replace(fresh.certified()?);
             state.node_client = fresh;
+        }
+        if state.front_proxy_client.validity().due(now) {
+            let fresh = state.front_proxy.issue_client(FRONT_PROXY_USER, &[], now)?;
+            self.front_proxy_client.replace(fresh.certified()?);
+            state.front_proxy_client = fresh;
         }
         Ok(renewed)
     }
@@ -238,6 +262,16 @@ impl Pki {
     /// The client certificate of the API server at the node agents; a renewal replaces it.
     pub fn node_client(&self) -> Arc<ClientCertificate> {
         Arc::clone(&self.node_client)
+    }
+
+    /// The client certificate of the API server at aggregated API servers; a renewal replaces it.
+    pub fn front_proxy_client(&self) -> Arc<ClientCertificate> {
+        Arc::clone(&self.front_proxy_client)
+    }
+
+    /// The certificate of the authority of that client certificate, in PEM.
+    pub fn front_proxy_authority_pem(&self) -> String {
+        self.state.lock().front_proxy.pem()
     }
 
     /// The certificate of the authority of the API server, in PEM, which clients trust.

@@ -11,6 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::json;
 
+use crate::aggregation::{Aggregator, RemoteService};
 use crate::authz::{About, Ask, Selectors, impersonate};
 use crate::body::Body;
 use crate::call::{Call, HttpRequest, RequestInfo, RequestScope, RequestState};
@@ -27,11 +28,11 @@ use crate::request_body::{Received, RequestBody};
 use crate::serve::Interactive;
 use crate::shutdown::Shutdown;
 use crate::state::{ApiServer, Config, Features};
-use crate::target::{Address, Query, Verb};
+use crate::target::{Address, Query, Target, Verb};
 use crate::user::{ANONYMOUS, User};
 use crate::{
-    bootstrap_roles, delete, discovery, health, metrics_api, read, registry, reviews, scope, subresource,
-    system_objects, version, watch, write,
+    bootstrap_roles, delegate, delete, discovery, health, metrics_api, read, registry, reviews, scope,
+    subresource, system_objects, version, watch, write,
 };
 
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
@@ -127,6 +128,11 @@ impl ApiServer {
             self.cluster().definitions().serve_current()?;
             row = self.cluster().kinds().row(&target).cloned();
         }
+        let group_version = (&*target.group, &*target.version);
+        let remote = Aggregator::find(self.cluster().store(), group_version, row.is_some())?;
+        if let Some(service) = remote {
+            return self.delegate(&service, &target, user, (head, body), context).await;
+        }
         if let Some(row) = &row {
             scope::check(row, &target, &head.method)?;
         }
@@ -167,6 +173,49 @@ impl ApiServer {
         Ok(response)
     }
 
+    /// Passes a request for objects on to the API server that serves them.
+    async fn delegate(
+        &self,
+        service: &RemoteService,
+        target: &Target,
+        user: Arc<User>,
+        (mut head, body): (http::request::Parts, &mut Received),
+        context: &mut ResponseContext,
+    ) -> Result<Response<Body>, ApiError> {
+        let query = Query::parse(&head.uri)?;
+        let verb = target.verb(&head.method, query.is_on("watch")?)?;
+        let selectors = Selectors::of(&query, verb);
+        let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, target))?;
+        context.user = Some(Arc::clone(&user));
+        let request_body = self.request_bodies().read(&head, body, user.name()).await?;
+        let permit = self.in_flight().acquire(Origin::of(&head, &user), &user, verb, target).await?;
+        let bytes = request_body.bytes.clone();
+        let response = delegate::forward(self, service, &head, bytes, &user, &permit).await;
+        drop(request_body);
+        context.permit = Some(permit);
+        let mut response = response?;
+        if target.is_connect() {
+            response.extensions_mut().insert(Interactive);
+        }
+        Ok(response)
+    }
+
+    /// The API server in the cluster that answers to a path: discovery and the OpenAPI document of a group version.
+    fn remote(&self, address: &Address) -> Result<Option<RemoteService>, ApiError> {
+        let (group, version) = match address {
+            Address::Resources { group, version } => (&**group, &**version),
+            Address::Other(path) => {
+                let path = path.strip_prefix("/openapi/v3/apis/").and_then(|path| path.split_once('/'));
+                let Some(group_version) = path else { return Ok(None) };
+                group_version
+            }
+            _ => return Ok(None),
+        };
+        let kinds = self.cluster().kinds();
+        let own = kinds.iter().any(|row| (row.group(), row.version()) == (group, version));
+        Aggregator::find(self.cluster().store(), (group, version), own)
+    }
+
     /// Responds to a request for a non-resource path.
     async fn respond_to_path(
         &self,
@@ -184,6 +233,12 @@ impl ApiServer {
             let origin = Origin::of(&head, &user);
             context.permit = Some(self.in_flight().acquire_for_path(origin, &user).await?);
             self.cluster().definitions().serve_current()?;
+        }
+        if let Some(service) = self.remote(&address)? {
+            let permit = context.permit.take().unwrap_or_default();
+            let response = delegate::forward(self, &service, &head, Bytes::new(), &user, &permit).await;
+            context.permit = Some(permit);
+            return response;
         }
         self.answer_path(address, &head, context)
     }
@@ -234,7 +289,12 @@ impl ApiServer {
                 context.series = Labels::of_path(&path).map(|labels| self.metrics().series(&labels));
                 self.other(&path, head)
             }
-            address => discovery::answer(&self.cluster().kinds(), &address, &head.headers),
+            address => {
+                let kinds = self.cluster().kinds();
+                let is_own = |group: &str| kinds.iter().any(|row| row.group() == group);
+                let remote = self.aggregator().groups(self.cluster().store(), is_own)?;
+                discovery::answer(&kinds, &remote, &address, &head.headers)
+            }
         }
     }
 
@@ -252,7 +312,13 @@ impl ApiServer {
             "/version" => Ok(answer_value(StatusCode::OK, &version::document())),
             "/openapi/v2" => self.documents().swagger(&self.cluster().kinds(), &head.headers),
             path if path.starts_with("/openapi/v3") => {
-                self.documents().answer(&self.cluster().kinds(), path.trim_start_matches("/openapi/v3"))
+                let remote = Aggregator::all(self.cluster().store())?.into_iter();
+                let remote = remote.filter(RemoteService::is_available).map(|service| service.path());
+                self.documents().answer(
+                    &self.cluster().kinds(),
+                    remote,
+                    path.trim_start_matches("/openapi/v3"),
+                )
             }
             "/" => Ok(answer_value(
                 StatusCode::OK,

@@ -15,6 +15,7 @@ use plumb_supervise::Supervisor;
 
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugins};
+use crate::aggregation::Aggregator;
 use crate::authn::Authenticator;
 use crate::body::Body;
 use crate::cluster::Cluster;
@@ -26,6 +27,7 @@ use crate::kinds::Kinds;
 use crate::kubelet::KubeletClient;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
+use crate::pki::Pki;
 use crate::request_body::{Received, RequestBodies};
 use crate::serve::ConnectionMetrics;
 use crate::usage::UsageSource;
@@ -80,6 +82,7 @@ struct Shared {
     authenticator: Authenticator,
     admission: Chain,
     nodes: Option<KubeletClient>,
+    aggregator: Aggregator,
     usage: Option<Arc<dyn UsageSource>>,
     documents: Documents,
     request_bodies: RequestBodies,
@@ -103,6 +106,7 @@ impl ApiServer {
             handler,
             authenticator,
             nodes,
+            aggregator: Aggregator::default(),
             usage,
             documents: Documents::default(),
             request_bodies: RequestBodies::new(&in_flight, limits.body),
@@ -151,6 +155,16 @@ impl ApiServer {
     /// Sets a cluster IP aside for one Service: others do not get it, before that Service exists and after.
     pub fn set_aside_cluster_ip(&self, address: std::net::Ipv4Addr, namespace: &str, name: &str) {
         self.cluster().allocations().set_aside(address, namespace, name);
+    }
+
+    /// Lets the server show itself to aggregated API servers, which take its word about users. Only the first call counts.
+    pub fn show_as_front_proxy(&self, pki: Arc<Pki>) {
+        self.shared.aggregator.show_as_front_proxy(pki);
+    }
+
+    /// The aggregated API servers.
+    pub(crate) fn aggregator(&self) -> &Aggregator {
+        &self.shared.aggregator
     }
 
     /// The state of the cluster.

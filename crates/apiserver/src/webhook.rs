@@ -28,8 +28,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use crate::version::VERSION;
-use client_config::WebhookClientConfig;
-use resolver::Resolver;
+pub(crate) use client_config::WebhookClientConfig;
+pub(crate) use resolver::Resolver;
 
 /// The largest answer that is read: that of the largest object, patched all over.
 const MAX_ANSWER: usize = 8 << 20;
@@ -157,7 +157,7 @@ impl Backend {
 }
 
 /// The authorities that a webhook's certificate may be signed by.
-fn authorities(bundle: Option<&[u8]>) -> Result<RootCertStore, String> {
+pub(crate) fn authorities(bundle: Option<&[u8]>) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     let mut trust = |bundle: &[u8]| {
         for certificate in CertificateDer::pem_slice_iter(bundle) {
@@ -179,7 +179,7 @@ fn authorities(bundle: Option<&[u8]>) -> Result<RootCertStore, String> {
 }
 
 /// What went wrong with a connection, in the words of kube-apiserver where it has any.
-fn explain(error: &hyper_util::client::legacy::Error, dialed: &str) -> String {
+pub(crate) fn explain(error: &hyper_util::client::legacy::Error, dialed: &str) -> String {
     let mut deepest: &(dyn std::error::Error + 'static) = error;
     loop {
         if let Some(error) = deepest.downcast_ref::<std::io::Error>() {

@@ -6,6 +6,7 @@ mod it {
     mod absurd;
     mod access;
     mod admission;
+    mod aggregation;
     mod apply;
     mod authn;
     mod backward;

@@ -28,6 +28,7 @@ const EMBED_THE_API_SERVER: [&str; 2] = ["plumb", "plumb-harness"];
 
 /// Where TLS servers are not verified, and where any verification is configured by hand: each file, and why.
 const UNVERIFIED_TLS: &[(&str, &str)] = &[
+    ("crates/apiserver/src/aggregation/backend.rs", "APIServices with insecureSkipTLSVerify"),
     ("crates/apiserver/src/kubelet/client.rs", "requests with insecureSkipTLSVerifyBackend"),
     ("crates/certificates/src/insecure.rs", "the verifier itself"),
     ("crates/certificates/src/lib.rs", "exports it"),

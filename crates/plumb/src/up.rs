@@ -135,6 +135,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     if let Some(address) = dns.server {
         server.set_aside_cluster_ip(address, dns_service::NAMESPACE, dns_service::SERVICE);
     }
+    server.show_as_front_proxy(pki.clone());
     server.show_tasks(supervisor);
     let gates = binding.gates.clone();
     server.also_show(move |text| features::render(&gates, text));

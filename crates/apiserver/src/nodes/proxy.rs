@@ -65,7 +65,8 @@ pub(crate) async fn service(call: &Call) -> Result<Response<Body>, ApiError> {
     forward(call, &Backend::of_service(call.cluster(), call.info.namespace(), call.info.name())?).await
 }
 
-fn is_upgrade(headers: &HeaderMap) -> bool {
+/// Whether a request upgrades its connection.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let mut names = named.flat_map(|value| value.split(',')).map(str::trim);
     headers.contains_key(UPGRADE) && names.any(|name| name.eq_ignore_ascii_case("upgrade"))
@@ -206,7 +207,7 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 /// The headers of the forwarded request.
-fn passed_on<'a>(
+pub(crate) fn passed_on<'a>(
     headers: &'a HeaderMap,
     kept_back: &'a [HeaderName],
 ) -> impl Iterator<Item = (HeaderName, HeaderValue)> + 'a {

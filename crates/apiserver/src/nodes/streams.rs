@@ -119,7 +119,7 @@ async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Re
 }
 
 /// Upgrades the client's connection as the agent has upgraded its own, and copies bytes in both directions.
-pub(super) fn switch(
+pub(crate) fn switch(
     head: &Parts,
     permit: &Permit,
     mut answered: Response<Incoming>,

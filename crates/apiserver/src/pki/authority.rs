@@ -31,6 +31,9 @@ pub(super) enum Role {
     /// Signs the serving certificates of node agents. Only the API server trusts it, so a node's certificate can never
     /// pass for the API server's, whatever names are in it.
     NodeServing,
+    /// Signs the certificate by which the API server shows itself to aggregated API servers. They trust its word about users,
+    /// so that it signs no other certificate.
+    FrontProxy,
 }
 
 impl Role {
@@ -39,6 +42,7 @@ impl Role {
             Self::Serving => "ca.crt",
             Self::Client => "client-ca.crt",
             Self::NodeServing => "kubelet-serving-ca.crt",
+            Self::FrontProxy => "front-proxy-ca.crt",
         }
     }
 
@@ -47,6 +51,7 @@ impl Role {
             Self::Serving => "ca.key",
             Self::Client => "client-ca.key",
             Self::NodeServing => "kubelet-serving-ca.key",
+            Self::FrontProxy => "front-proxy-ca.key",
         }
     }
 
@@ -56,6 +61,7 @@ impl Role {
             Self::Serving => "plumb-ca@",
             Self::Client => "plumb-client-ca@",
             Self::NodeServing => "plumb-kubelet-serving-ca@",
+            Self::FrontProxy => "plumb-front-proxy-ca@",
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::stored;
 
 /// The address of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum WebhookClientConfig {
+pub(crate) enum WebhookClientConfig {
     /// A URL.
     Url {
         /// Host and port in the configuration.
@@ -40,6 +40,12 @@ pub(super) enum WebhookClientConfig {
 }
 
 impl WebhookClientConfig {
+    /// A Service that an `APIService` names.
+    pub(crate) fn for_service(namespace: &str, name: &str, port: u16) -> Self {
+        let [namespace, name] = [namespace, name].map(str::to_owned);
+        Self::Service { namespace, name, port, path: "/".to_owned() }
+    }
+
     /// Parses a client configuration.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
         if let Some(service) = config.get("service").filter(|service| service.is_object()) {
@@ -86,7 +92,7 @@ impl WebhookClientConfig {
     }
 
     /// Host and port to connect to now. The number selects one of several endpoints.
-    pub(super) fn dialed(&self, store: &Store, pick: usize) -> Result<String, String> {
+    pub(crate) fn dialed(&self, store: &Store, pick: usize) -> Result<String, String> {
         let (namespace, name, port) = match self {
             Self::Url { dialed, .. } => return Ok(dialed.clone()),
             Self::Service { namespace, name, port, .. } => (namespace, name, *port),

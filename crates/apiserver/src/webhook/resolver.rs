@@ -24,7 +24,7 @@ pub(super) fn is_allowed(host: &str) -> bool {
 
 /// Resolves host names.
 #[derive(Clone, Debug)]
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     inner: GaiResolver,
     only_global: bool,
 }
@@ -32,7 +32,7 @@ pub(super) struct Resolver {
 impl Resolver {
     /// `only_global` leaves out loopback and link-local addresses. The connector resolves no host that is an address
     /// ([`is_allowed`]).
-    pub(super) fn new(only_global: bool) -> Self {
+    pub(crate) fn new(only_global: bool) -> Self {
         Self { inner: GaiResolver::new(), only_global }
     }
 }

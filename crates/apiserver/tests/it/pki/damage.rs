@@ -33,6 +33,8 @@ fn a_damaged_file_is_reported_by_name_and_never_replaced() {
         "client-ca.key",
         "kubelet-serving-ca.crt",
         "kubelet-serving-ca.key",
+        "front-proxy-ca.crt",
+        "front-proxy-ca.key",
         "serving.pem",
         "admin.pem",
         "sa.key",
@@ -112,6 +114,8 @@ fn a_first_start_that_was_cut_short_is_completed() {
         "kubelet-serving-ca.key",
         "kubelet-serving-ca.crt",
         "admin.pem",
+        "front-proxy-ca.key",
+        "front-proxy-ca.crt",
         "sa.key",
         "sa.pub",
     ];

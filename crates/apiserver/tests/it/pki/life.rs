@@ -12,13 +12,15 @@ use x509_parser::extensions::GeneralName;
 
 use super::Place;
 
-const FILES: [(&str, u32); 10] = [
+const FILES: [(&str, u32); 12] = [
     ("ca.crt", 0o644),
     ("ca.key", 0o600),
     ("client-ca.crt", 0o644),
     ("client-ca.key", 0o600),
     ("kubelet-serving-ca.crt", 0o644),
     ("kubelet-serving-ca.key", 0o600),
+    ("front-proxy-ca.crt", 0o644),
+    ("front-proxy-ca.key", 0o600),
     ("serving.pem", 0o600),
     ("admin.pem", 0o600),
     ("sa.key", 0o600),
