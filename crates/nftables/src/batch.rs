@@ -190,6 +190,19 @@ impl Batch {
         name
     }
 
+    /// Adds a set without a name for the next rule, which the kernel deletes with the rule. The name of `set` is not read.
+    pub fn add_anonymous_set(&mut self, set: &Set<'_>, keys: &[Vec<u8>]) -> SetName {
+        let name = self.new_set(
+            "__set%d",
+            NFT_SET_ANONYMOUS | NFT_SET_CONSTANT,
+            (set.key_type, set.key_length),
+            None,
+            &SetOptions::default(),
+        );
+        self.change_elements(&name, true, keys.iter().map(|key| key_element(key)));
+        name
+    }
+
     /// Adds a set of intervals without a name for the next rule, which the kernel deletes with the rule. The name of `set` is
     /// not read.
     pub fn add_anonymous_intervals(&mut self, set: &Set<'_>, intervals: &[Interval]) -> SetName {

@@ -8,6 +8,7 @@
 //! big-endian, headers have the byte order of the machine. The names of the kernel are in `linux/netfilter/nf_tables.h`.
 
 mod batch;
+pub mod conntrack;
 mod expression;
 mod message;
 mod object;

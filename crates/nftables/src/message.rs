@@ -94,11 +94,9 @@ pub(crate) fn write(
     attributes: &Attributes,
 ) -> usize {
     // `struct nfgenmsg`: family, version, and for the limits of a batch the subsystem.
-    let (family, resource) = if kind >> 8 == NFNL_SUBSYS_NFTABLES {
-        (family as u8, 0)
-    } else {
-        (NFPROTO_UNSPEC, NFNL_SUBSYS_NFTABLES)
-    };
+    let is_limit = kind >> 8 == 0;
+    let (family, resource) =
+        if is_limit { (NFPROTO_UNSPEC, NFNL_SUBSYS_NFTABLES) } else { (family as u8, 0) };
     let length = u32::try_from(HEADER + 4 + attributes.0.len()).unwrap_or(u32::MAX);
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
