@@ -1,6 +1,7 @@
 //! The command line.
 
 mod autoscaler;
+mod forward;
 mod join;
 mod limits;
 mod network;
@@ -18,11 +19,13 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use plumb_features::FeatureGates;
+use plumb_pod_network::machine::NodeNetwork;
 use plumb_resize::rules::Dialect;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
 pub(crate) use autoscaler::AutoscalerFlags;
+pub(crate) use forward::node_flags;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use network::ClusterNetworkFlags;
@@ -344,7 +347,8 @@ pub(crate) struct Up {
     /// The components to run, separated by commas.
     #[arg(long, value_parser = ComponentsParser, default_value = "all", value_name = "COMPONENTS")]
     pub(crate) components: Components,
-    /// The number of nodes. More than one need the virtual runtime.
+    /// The number of nodes, of virtual pods or of containers: then each but the first one is an agent in a network namespace
+    /// of its own.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
     /// How often the controllers read the metrics of each HorizontalPodAutoscaler.
@@ -370,8 +374,23 @@ impl Up {
         if !self.components.contains(components::NODE) {
             return None;
         }
-        if self.nodes > 1 && self.node.runtime.chosen() != RuntimeKind::Virtual {
-            return Some("several nodes on one machine (--nodes) need --runtime virtual");
+        if self.nodes > 1 {
+            match self.node.runtime.chosen() {
+                RuntimeKind::Virtual => {}
+                RuntimeKind::Cri => {
+                    return Some("several nodes on one machine (--nodes) need --runtime builtin or virtual");
+                }
+                RuntimeKind::Builtin | RuntimeKind::Auto => {
+                    if !self.components.contains(components::CONTROLLERS) {
+                        return Some(
+                            "several nodes with containers (--nodes) need the component controllers",
+                        );
+                    }
+                    if self.nodes > NodeNetwork::MAX_NODES {
+                        return Some("more than 253 nodes on one machine (--nodes) need --runtime virtual");
+                    }
+                }
+            }
         }
         self.node.conflict()
     }

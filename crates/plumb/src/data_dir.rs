@@ -41,10 +41,13 @@ pub(crate) const LOGS: &str = "logs";
 /// The files of pods in a runtime with a CRI socket.
 pub(crate) const CRI: &str = "cri";
 
+/// The data directories of further nodes of `plumb up`.
+pub(crate) const NODES: &str = "nodes";
+
 /// Every entry that Plumb makes, in the order of their removal: those by which a data directory is known come last, so that
 /// a removal that was interrupted can be repeated.
-const ENTRIES: [&str; 10] =
-    [KUBECONFIG, CONTROL, LOGS, VOLUMES, LOCAL_VOLUMES, CRI, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
+const ENTRIES: [&str; 11] =
+    [KUBECONFIG, CONTROL, LOGS, VOLUMES, LOCAL_VOLUMES, CRI, NODES, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
 /// Entries that a file system makes in its root.
 const OF_FILE_SYSTEM: [&str; 1] = ["lost+found"];
 

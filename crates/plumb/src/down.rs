@@ -1,24 +1,27 @@
 //! `plumb down`: removes the remains of a cluster from this machine.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use nix::mount::{MntFlags, umount2};
 use nix::unistd::{Uid, geteuid};
 use plumb_pod_network::Names;
+use plumb_pod_network::machine::NodeNetwork;
 use plumb_runtime::builtin::{self, Builtin};
 use plumb_runtime::cgroup::{Layout, Tree};
 use plumb_runtime::types::{ContainerFilter, SandboxFilter};
 use plumb_runtime::{Runtime as _, mounts_below};
 use plumb_store::{OpenError, Options, Store};
+use plumb_validation::network::Ipv4Network;
 
 use crate::admin_kubeconfig;
 use crate::cli::Down;
 use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, LOCAL_VOLUMES, Purpose, given_or_usual, objects};
-use crate::nodes::{builtin_config, remove_cri_pods};
+use crate::nodes::{builtin_config, remains, remove_cri_pods};
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
@@ -35,6 +38,9 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let _locks = [lock(&objects(&data))?, lock(&data.join(JOURNAL))?];
     if args.purge && !args.yes {
         check_volumes(&data)?;
+        for node in remains(&data).context("finding further nodes")?.0 {
+            check_volumes(&node)?;
+        }
     }
     let mut removed = Removed::default();
     if had_containers {
@@ -43,7 +49,11 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
         (removed.pods, removed.containers) = block_on(remove_builtin_pods(&data))?;
     }
     removed.pods += block_on(remove_cri_pods(&data))?;
-    removed.mounts = unmount(&data)?;
+    let further = remove_further_nodes(&data, &mut removed)?;
+    removed.mounts += unmount(&data)?;
+    for namespace in further {
+        std::fs::remove_file(&namespace).with_context(|| format!("removing {}", namespace.display()))?;
+    }
     let what_stays = if args.purge { purge(&data, shown)? } else { "; objects and images stay".to_owned() };
     write_out(&format!("{removed}{what_stays}\n"))
 }
@@ -125,6 +135,26 @@ async fn remove_builtin_pods(data: &Path) -> anyhow::Result<(usize, usize)> {
     let cluster = builtin::cgroup_of(data).context("finding the data directory")?;
     plumb_pod_network::clear(&Names::new(&cluster)).context("removing the routes to other nodes")?;
     Ok((pods, containers.len()))
+}
+
+/// Removes the pods of further nodes, and what connects the nodes. Returns what holds their namespaces, which is mounted.
+fn remove_further_nodes(data: &Path, removed: &mut Removed) -> anyhow::Result<Vec<PathBuf>> {
+    let (nodes, namespaces) = remains(data).context("finding further nodes")?;
+    for node in &nodes {
+        let _lock = lock(&node.join(JOURNAL))?;
+        if node.join(builtin::FOLDER).exists() {
+            let (pods, containers) = block_on(remove_builtin_pods(node))?;
+            removed.pods += pods;
+            removed.containers += containers;
+        }
+    }
+    if !nodes.is_empty() {
+        let cluster = builtin::cgroup_of(data).context("finding the data directory")?;
+        // Its names do not depend on the network of pods.
+        let pods = Ipv4Network::new(Ipv4Addr::UNSPECIFIED, 32);
+        NodeNetwork::new(&cluster, pods).remove().context("disconnecting the nodes")?;
+    }
+    Ok(namespaces)
 }
 
 /// The cgroup of the pods of a data directory, if it exists.

@@ -131,7 +131,11 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     say!("plumb: node {name} {}", environment.runtime_name());
     let mut signals = Signals::listen()?;
     announce!("plumb node {name} has joined {}", args.server);
-    if let (Stop::Terminate, Some(periods)) = (signals.next().await, args.like.shutdown_periods()) {
+    let stop = tokio::select! {
+        stop = signals.next() => stop,
+        () = parent_ended(), if args.end_with_parent => Stop::Interrupt,
+    };
+    if let (Stop::Terminate, Some(periods)) = (stop, args.like.shutdown_periods()) {
         shut_down(&environment, periods, &mut signals).await;
     }
     say!("{}", stopping(!environment.is_virtual()));
@@ -139,6 +143,17 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     answering.await.context("the node's server failed")?;
     environment.stop().await;
     Ok(())
+}
+
+/// Waits until standard input is closed, which the process that started this one holds open.
+async fn parent_ended() {
+    let (sender, ended) = tokio::sync::oneshot::channel();
+    // A thread of its own: one of Tokio's would keep its runtime from ending while it reads.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = sender.send(());
+    });
+    let _ = ended.await;
 }
 
 /// Requests new certificates on SIGHUP.

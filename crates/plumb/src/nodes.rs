@@ -4,6 +4,7 @@ mod aside;
 mod cri;
 mod dns;
 mod environment;
+mod machines;
 mod pod_network;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ pub(crate) use aside::one_on_each_core;
 pub(crate) use cri::remove as remove_cri_pods;
 pub(crate) use dns::{DnsSettings, render as render_dns};
 pub(crate) use environment::{NodeConfig, NodeEnvironment, builtin_config};
+pub(crate) use machines::{Machines, RunningMachines, remains};
 
 /// The default name of the only node of a cluster.
 const USUAL_NAME: &str = "plumb";
@@ -67,6 +69,8 @@ pub(crate) struct ClusterContext<'a> {
     pub(crate) api: (String, u16),
     /// The address on the bridge of this machine's pods at which the cluster says that the API is, if containers run here.
     pub(crate) api_on_bridge: Option<Ipv4Addr>,
+    /// The machines of further nodes, if containers run on them: then this process has the first node alone.
+    pub(crate) machines: Option<&'a Machines>,
     /// The network of the pods of all nodes, if they have one.
     pub(crate) pod_network: Option<PodNetwork>,
     /// The data directory.
@@ -94,17 +98,18 @@ pub(crate) async fn start(
     rules: &Rules,
     context: ClusterContext<'_>,
 ) -> anyhow::Result<Nodes> {
-    let ClusterContext { api_on_bridge, pod_network, .. } = context;
+    let ClusterContext { api_on_bridge, machines, pod_network, .. } = context;
+    let here = if machines.is_some() { 1 } else { args.nodes };
     let ClusterContext {
         api, data, address, kubelets, pki, dns, measurements, shutdown, descriptors, ..
     } = context;
-    let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
+    let limits = serve::Limits::of_agent(descriptors, here.into());
     let mut environment = NodeEnvironment::prepare(&args.node, data)?;
     let tls = serve::tls(pki)?;
     let mut agents = Vec::new();
     let mut measured = HashMap::new();
     let usual = args.node.node_name.as_deref().unwrap_or(USUAL_NAME);
-    for index in 0..args.nodes {
+    for index in 0..here {
         let name = if args.nodes == 1 { usual.to_owned() } else { format!("{usual}-{index}") };
         // Only the API server has to reach an agent, and it is in this process: other machines do not, whatever address the
         // node has.
@@ -120,7 +125,7 @@ pub(crate) async fn start(
             client: Client::new(server.inside(user), "default"),
             api: api.clone(),
             api_on_bridge,
-            node_bridge: None,
+            node_bridge: machines.map(|machines| machines.bridge().to_owned()),
             pod_network,
             rules: rules.clone(),
             dns: dns.clone(),
@@ -144,9 +149,14 @@ pub(crate) async fn start(
     }
     let what = match args.nodes {
         1 => format!("node {usual} {}", environment.runtime_name()),
-        n => format!("{n} nodes run virtual pods"),
+        n => format!("{n} nodes {}", environment.runtime_name()).replace("nodes runs", "nodes run"),
     };
     Ok(Nodes { what, environment, shutdown: args.node.shutdown_periods() })
+}
+
+/// The name of the first of several nodes.
+pub(crate) fn first_of_several(args: &Up) -> String {
+    format!("{}-0", args.node.node_name.as_deref().unwrap_or(USUAL_NAME))
 }
 
 /// Terminates the pods of nodes before the machine shuts down, until it is done or a further signal comes.

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use kube::Client;
 use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens};
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::kubeconfig::CurrentContext;
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
-use plumb_apiserver::serve;
+use plumb_apiserver::serve::{self, Listener};
 use plumb_apiserver::{ApiServer, Config, Features, KubeletClient};
 use plumb_controllers::dns_service;
 use plumb_controllers::horizontal_pod_autoscaler::features::HPA_SCALE_TO_ZERO;
@@ -27,7 +28,7 @@ use crate::cli::{RuntimeKind, Up, may_run_containers};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
 use crate::invitation::Binding;
-use crate::nodes::DnsSettings;
+use crate::nodes::{DnsSettings, Machines, RunningMachines};
 use crate::pod_network::ClusterNetwork;
 use crate::usage::{self, Measurements};
 use crate::{backup, data_dir, features, holder, nodes};
@@ -98,9 +99,17 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock);
     let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
     let gateway = pod_gateway(&args, data)?;
-    let node_ip = args.node_ip.or_else(own_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let names =
-        [Some(listener.address().ip()), Some(advertised.ip()), gateway.map(IpAddr::V4), Some(node_ip)];
+    let mut network = ClusterNetwork::new(&args, data)?;
+    let machines = Machines::new(&args, data, network.as_mut())?;
+    let for_nodes = machines.as_ref().map(Machines::gateway);
+    let node_ip = args.node_ip.or(for_nodes).or_else(own_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let names = [
+        Some(listener.address().ip()),
+        Some(advertised.ip()),
+        gateway.map(IpAddr::V4),
+        Some(node_ip),
+        for_nodes,
+    ];
     let names = names.into_iter().flatten().map(|address| address.to_string());
     let pki = Arc::new(Pki::open(data.join(data_dir::PKI), names, clock.clone())?);
     let tokens = args.token_auth_file.as_deref().map(Tokens::open).transpose()?.unwrap_or_default();
@@ -174,8 +183,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
     // Pods do not reach a loopback address; the node carries their connections from the gateway.
-    let network = ClusterNetwork::new(&args, data)?;
-    let bridged = gateway.filter(|_| advertised.ip().is_loopback()).map(IpAddr::V4);
+    let bridged = for_nodes.or(gateway.map(IpAddr::V4)).filter(|_| advertised.ip().is_loopback());
     let metrics = plumb_controller::metrics::Metrics::default();
     let shown = metrics.clone();
     server.also_show(move |text| shown.render(text));
@@ -199,6 +207,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         let context = nodes::ClusterContext {
             api: (advertised.ip().to_string(), advertised.port()),
             api_on_bridge: gateway,
+            machines: machines.as_ref(),
             pod_network: network.as_ref().map(|network| network.network),
             data,
             address: node_ip,
@@ -215,7 +224,15 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     };
     created.keep();
     let limits = args.limits.of_connections(descriptors);
+    let port = listener.address().port();
+    let serving_nodes = serve_nodes(&server, &listener, machines.as_ref(), supervisor)?
+        .map(|listener| serve::serve(listener, tls.clone(), limits, server.clone(), shutdown.clone()))
+        .map(tokio::spawn);
     let serving = tokio::spawn(serve::serve(listener, tls, limits, server.clone(), shutdown));
+    let further = match &machines {
+        Some(machines) => Some(start_further(machines, &args, &server, &pki, network.as_ref(), port).await?),
+        None => None,
+    };
 
     let aborting = args.abort_tasks_on_signal.then(|| tokio::spawn(abort_on_signal(supervisor)));
 
@@ -229,12 +246,24 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         None => String::new(),
     };
     announce!("plumb is ready at {url}{data_is_in}; export KUBECONFIG={}", shell_word(&kubeconfig));
-    if let (Stop::Terminate, Some(nodes)) = (signals.next().await, &nodes) {
-        nodes.shut_down(&mut signals).await;
-    }
+    let stop = signals.next().await;
+    let ending = async {
+        if let Some(further) = further {
+            further.stop(stop).await;
+        }
+    };
+    let shutting_down = async {
+        if let (Stop::Terminate, Some(nodes)) = (stop, &nodes) {
+            nodes.shut_down(&mut signals).await;
+        }
+    };
+    tokio::join!(ending, shutting_down);
     say!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
     trigger.pull();
     let drained = serving.await.context("the API server failed")?;
+    if let Some(serving_nodes) = serving_nodes {
+        serving_nodes.await.context("the API server failed")?;
+    }
     fresh.await.context("the renewal of certificates failed")?;
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
@@ -254,6 +283,33 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }
     store.close();
     Ok(())
+}
+
+/// Listens where further nodes of this machine reach the API, unless it is served at all addresses.
+fn serve_nodes(
+    server: &ApiServer,
+    listener: &Listener,
+    machines: Option<&Machines>,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Option<Listener>> {
+    let address = listener.address();
+    let Some(machines) = machines.filter(|_| !address.ip().is_unspecified()) else { return Ok(None) };
+    let listener = holder::listen(SocketAddr::new(machines.gateway(), address.port()), "--listen")?;
+    Ok(Some(listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver-nodes")))
+}
+
+/// Starts further nodes, with the identity of the first one for what nodes know of the cluster.
+async fn start_further(
+    machines: &Machines,
+    args: &Up,
+    server: &ApiServer,
+    pki: &Pki,
+    network: Option<&ClusterNetwork>,
+    port: u16,
+) -> anyhow::Result<RunningMachines> {
+    let user = User::new(format!("system:node:{}", nodes::first_of_several(args)), "", ["system:nodes"]);
+    let client = Client::new(server.inside(user), "default");
+    machines.start(args, pki, &client, network.map(|network| network.network), port).await
 }
 
 /// Why a data directory cannot be opened, with what to do about it.

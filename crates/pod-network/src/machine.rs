@@ -53,11 +53,12 @@ impl NodeNetwork {
         let digits = cluster.rsplit('-').next().unwrap_or(cluster);
         let short: String = digits.chars().take(8).collect();
         let [_, _, high, low] = u32::from_str_radix(&short, 16).unwrap_or_default().to_be_bytes();
-        let second = 64 + high % 64;
         let at = |second: u8| Ipv4Network::new(Ipv4Addr::new(10, second, low, 0), 24);
-        let first = at(second);
-        // Of two neighbours at most one is in a network of at least /16; a larger one leaves another half of the range.
-        let candidates = [first, at(second ^ 0x01), at(second ^ 0x20), at(second ^ 0x30)];
+        // Of two neighbours at most one is in a network of at least /16; a larger one leaves another part of the range. None is
+        // of Services, 10.96.0.0/12.
+        let second = high % 32;
+        let candidates = [at(64 + second), at(64 + (second ^ 1)), at(112 + second % 16)];
+        let first = candidates[0];
         let network = candidates.into_iter().find(|network| !network.overlaps(pods)).unwrap_or(first);
         Self {
             network,

@@ -59,6 +59,9 @@ pub(crate) struct Node {
         long_help = features::help("Feature gates to set; the cluster's apply where this names none.")
     )]
     pub(crate) feature_gates: FeatureGates,
+    /// End when standard input is closed: for agents that `plumb up` starts.
+    #[arg(long, hide = true)]
+    pub(crate) end_with_parent: bool,
     #[command(flatten)]
     pub(crate) like: OnNode,
 }

@@ -13,6 +13,7 @@ mod names;
 mod network;
 mod programs;
 mod remains;
+mod several;
 mod sums;
 mod top;
 

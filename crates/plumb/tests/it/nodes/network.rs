@@ -44,13 +44,13 @@ fn loopback_up() {
 }
 
 /// The network of a pod that runs.
-struct Network {
-    address: Ipv4Addr,
+pub(super) struct Network {
+    pub(super) address: Ipv4Addr,
     namespace: File,
 }
 
 impl Network {
-    fn of(pod: &Pod) -> Self {
+    pub(super) fn of(pod: &Pod) -> Self {
         let pid = Groups::of(pod).pid(&id(pod, "c")).unwrap();
         let address = pod.status.as_ref().unwrap().pod_ip.as_ref().unwrap().parse().unwrap();
         Self { address, namespace: File::open(format!("/proc/{pid}/ns/net")).unwrap() }
@@ -61,7 +61,7 @@ impl Network {
         Ipv4Addr::new(a, b, c, 1)
     }
 
-    fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+    pub(super) fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             run()
@@ -69,13 +69,13 @@ impl Network {
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
     }
 
-    fn listen(&self, port: u16) -> TcpListener {
+    pub(super) fn listen(&self, port: u16) -> TcpListener {
         self.within(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap())
     }
 }
 
 /// The address that a listener sees a client at.
-fn caller(listener: &TcpListener, client: TcpStream) -> IpAddr {
+pub(super) fn caller(listener: &TcpListener, client: TcpStream) -> IpAddr {
     listener.set_nonblocking(true).unwrap();
     let deadline = Instant::now() + TIMEOUT;
     let (_, peer) = loop {
