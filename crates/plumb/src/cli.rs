@@ -31,7 +31,7 @@ pub(crate) use limits::ServerLimits;
 pub(crate) use network::ClusterNetworkFlags;
 pub(crate) use node::{
     CpuPolicy, CriFlags, DieAt, DriverKind, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind,
-    may_run_containers,
+    ServiceProxy, may_run_containers,
 };
 pub(crate) use registry::RegistryFlags;
 pub(crate) use run::{

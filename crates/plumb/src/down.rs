@@ -21,7 +21,7 @@ use crate::admin_kubeconfig;
 use crate::cli::Down;
 use crate::client::{block_on, write_out};
 use crate::data_dir::{self, JOURNAL, LOCAL_VOLUMES, Purpose, given_or_usual, objects};
-use crate::nodes::{builtin_config, remains, remove_cri_pods};
+use crate::nodes::{builtin_config, remains, remove_cri_pods, remove_service_rules};
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
@@ -134,6 +134,7 @@ async fn remove_builtin_pods(data: &Path) -> anyhow::Result<(usize, usize)> {
     runtime.clear().await.context("removing what the containers left")?;
     let cluster = builtin::cgroup_of(data).context("finding the data directory")?;
     plumb_pod_network::clear(&Names::new(&cluster)).context("removing the routes to other nodes")?;
+    remove_service_rules(data)?;
     Ok((pods, containers.len()))
 }
 

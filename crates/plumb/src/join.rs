@@ -81,8 +81,8 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     };
     let (mut agent, _) = environment.agent(&args.like, config).await?;
     let (gates, dns_server) = (binding.gates, environment.dns_server());
-    let service = agent
-        .server(environment.root(), Arc::new(is_api_server))
+    let service = environment
+        .with_metrics(agent.server(environment.root(), Arc::new(is_api_server)))
         .with_tasks(supervisor)
         .with_metrics(move |text| features::render(&gates, text))
         .with_metrics(move |text| render_dns(dns_server.as_ref(), text));

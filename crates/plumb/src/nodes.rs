@@ -6,6 +6,7 @@ mod dns;
 mod environment;
 mod machines;
 mod pod_network;
+mod service_proxy;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -32,6 +33,7 @@ pub(crate) use cri::remove as remove_cri_pods;
 pub(crate) use dns::{DnsSettings, render as render_dns};
 pub(crate) use environment::{NodeConfig, NodeEnvironment, builtin_config};
 pub(crate) use machines::{Machines, RunningMachines, remains};
+pub(crate) use service_proxy::remove as remove_service_rules;
 
 /// The default name of the only node of a cluster.
 const USUAL_NAME: &str = "plumb";
@@ -133,8 +135,8 @@ pub(crate) async fn start(
         let (agent, usage) = environment.agent(&args.node, config).await?;
         measured.insert(name, usage);
         let dns_server = environment.dns_server();
-        let service = agent
-            .server(environment.root(), Arc::new(is_api_server))
+        let service = environment
+            .with_metrics(agent.server(environment.root(), Arc::new(is_api_server)))
             .with_metrics(move |text| render_dns(dns_server.as_ref(), text));
         let serving = serve::serve(listener, tls.clone(), limits, service, shutdown.clone());
         environment.running.spawn(async move {

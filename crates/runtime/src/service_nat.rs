@@ -19,10 +19,11 @@
 //! any shape, and a packet that arrives for a local address is delivered by whichever interface it comes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -65,6 +66,16 @@ pub struct ServiceNat {
     endpoint: Ipv4Addr,
     /// The pods by their addresses.
     pods: Mutex<BTreeMap<Ipv4Addr, SandboxId>>,
+    follower: OnceLock<Follower>,
+}
+
+/// A function that is called for the address of each pod: `true` when it begins, `false` when it ends.
+struct Follower(Box<dyn Fn(Ipv4Addr, bool) + Send + Sync>);
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower").finish_non_exhaustive()
+    }
 }
 
 impl ServiceNat {
@@ -84,6 +95,7 @@ impl ServiceNat {
             services,
             endpoint,
             pods: Mutex::new(pods),
+            follower: OnceLock::new(),
         };
         Wire::open()
             .and_then(|wire| wire.make_bridge(&nat.interface, endpoint, 32))
@@ -92,9 +104,30 @@ impl ServiceNat {
         Ok(nat)
     }
 
+    /// The name of the interface that has the endpoint.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
     /// The endpoint: where servers have to listen that pods reach at the addresses of Services.
     pub fn address(&self) -> Ipv4Addr {
         self.endpoint
+    }
+
+    /// Calls a function for the address of each pod, those of now among them: with `true` before anything runs in the pod, with
+    /// `false` after it has ended. There is one such function, the first.
+    pub fn follow(&self, follower: impl Fn(Ipv4Addr, bool) + Send + Sync + 'static) {
+        let pods = self.pods.lock();
+        for address in pods.keys() {
+            follower(*address, true);
+        }
+        let _ = self.follower.set(Follower(Box::new(follower)));
+    }
+
+    fn notify(&self, address: Ipv4Addr, begins: bool) {
+        if let Some(Follower(follower)) = self.follower.get() {
+            follower(address, begins);
+        }
     }
 
     /// Lets a pod with this address reach the endpoint.
@@ -111,7 +144,9 @@ impl ServiceNat {
         added.map_err(|error| {
             pods.remove(&address);
             Error::io(format!("letting the pod at {address} reach the API server"), &error)
-        })
+        })?;
+        self.notify(address, true);
+        Ok(())
     }
 
     /// Forgets the addresses of a sandbox that has been stopped.
@@ -125,6 +160,7 @@ impl ServiceNat {
         }
         for address in &own {
             pods.remove(address);
+            self.notify(*address, false);
         }
         let mut batch = Batch::new(&self.table);
         batch.delete_keys(&PODS, &own.iter().map(|address| address.octets().to_vec()).collect::<Vec<_>>());

@@ -101,6 +101,10 @@ pub(crate) struct OnNode {
     /// a machine that joins, what the cluster has]
     #[arg(long, value_name = "auto|routes|vxlan|none", value_parser = super::network::mode)]
     pub(crate) pod_network: Option<Mode>,
+    /// What sends connections to Services to their endpoints: rules of nftables that the node makes, or something else, such
+    /// as a kube-proxy.
+    #[arg(long, value_enum, default_value = "nftables", value_name = "nftables|none")]
+    pub(crate) service_proxy: ServiceProxy,
     /// The resolver configuration that pods get; empty gives them none. [default: /etc/resolv.conf, or what is behind
     /// the stub of systemd-resolved]
     #[arg(long, value_name = "FILE")]
@@ -171,6 +175,16 @@ fn cluster_domain(text: &str) -> anyhow::Result<String> {
         Some(rule) => bail!("{domain:?}: {rule}"),
         None => Ok(domain.to_owned()),
     }
+}
+
+/// What serves the addresses of Services.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServiceProxy {
+    /// The node, by rules of nftables.
+    #[default]
+    Nftables,
+    /// Not the node.
+    None,
 }
 
 /// What node allocatable is enforced on.

@@ -112,6 +112,7 @@ pub(crate) async fn remove(data: &Path) -> anyhow::Result<usize> {
     let pods = pods.with_context(|| format!("listing the pods at {endpoint}"))?.len();
     runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))?;
     ServiceNat::clear(data).context("removing the rules by which pods reached the API server")?;
+    super::service_proxy::remove(data)?;
     // Its directory is that of the files of pods, which may be gone with them.
     match fs::remove_file(&file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -21,6 +21,7 @@ use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, check_reserved, pressures};
+use plumb_node::server::Server;
 use plumb_node::shutdown::{GracePeriods, NodeShutdown};
 use plumb_node::static_pods::check_directory;
 use plumb_node::usage::{Usage, UsageConfig};
@@ -45,6 +46,7 @@ use super::aside::Aside;
 use super::cri;
 use super::dns::{DnsSettings, NodeDns};
 use super::pod_network::{clear_routes, set_network};
+use super::service_proxy::ServiceProxy;
 use crate::cli::{
     CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
 };
@@ -84,6 +86,8 @@ pub(crate) struct NodeEnvironment {
     service_nat: Option<Arc<ServiceNat>>,
     /// The DNS server of the pods.
     dns_server: Option<Arc<plumb_dns::Server>>,
+    /// What serves the addresses of Services.
+    service_proxy: Option<ServiceProxy>,
 }
 
 /// The configuration of one node.
@@ -186,6 +190,7 @@ impl NodeEnvironment {
             builtin: None,
             service_nat: None,
             dns_server: None,
+            service_proxy: None,
         })
     }
 
@@ -250,6 +255,17 @@ impl NodeEnvironment {
             && let Err(error) = nat.release_unused()
         {
             tracing::warn!(%error, "the rules by which pods reach the API server were not removed");
+        }
+        if let Some(proxy) = &self.service_proxy {
+            proxy.release_unused();
+        }
+    }
+
+    /// Adds the metrics of what runs beside the agents to the server of one.
+    pub(crate) fn with_metrics(&self, server: Server) -> Server {
+        match &self.service_proxy {
+            Some(proxy) => server.with_metrics(proxy.metrics()),
+            None => server,
         }
     }
 
@@ -376,6 +392,9 @@ impl NodeEnvironment {
                 self.running.spawn(plumb_supervise::process().keep("container-runtime-health", watching));
                 service_reachable = self.route_cri_to_api(&opened, &config.api, &config.dns).await;
                 dns_reachable = self.serve_cri_dns(&config);
+                let nat = self.service_nat.clone();
+                self.service_proxy =
+                    nat.and_then(|nat| ServiceProxy::for_cri(&self.data, args, &config, &nat));
                 opened
             }
             RuntimeKind::Builtin | RuntimeKind::Auto => {
@@ -398,10 +417,14 @@ impl NodeEnvironment {
                     let routing = network.run(config.client.clone(), plumb_supervise::process());
                     self.running.spawn(routing);
                 }
+                self.service_proxy = ServiceProxy::for_builtin(&self.data, args, &config);
                 Arc::new(opened)
             }
         };
         self.sandbox_defaults.cluster_dns = Some(config.dns.for_pods(dns_reachable));
+        if let Some(proxy) = &self.service_proxy {
+            self.running.spawn(proxy.run());
+        }
         let runtime = match args.die_at {
             Some(at) => dying(runtime, at),
             None => runtime,

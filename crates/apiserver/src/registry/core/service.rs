@@ -17,7 +17,7 @@ use crate::table::column::{AGE, Column, NAME};
 use crate::table::labels::labels;
 use crate::table::view::{View, or};
 use crate::validation::{Errors, NameFormat};
-use crate::warnings::{addresses, no_effect};
+use crate::warnings::addresses;
 
 /// The strategy of Services.
 #[derive(Debug)]
@@ -62,9 +62,7 @@ impl Strategy for ServiceStrategy {
     }
 
     fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        let mut warnings = warnings::of(new);
-        warnings.push(no_effect::of_kind("no proxy forwards connections to a Service"));
-        warnings
+        warnings::of(new)
     }
 
     fn warnings_on_update(&self, _old: &Value, new: &Value) -> Vec<String> {

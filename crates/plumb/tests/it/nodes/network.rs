@@ -1,6 +1,8 @@
 //! The network of pods, of whole clusters: in a network namespace of the test's own, so that rules and sysctls of this
 //! machine stay as they are.
 
+mod services;
+
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
