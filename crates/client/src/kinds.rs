@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
     ReplicationController, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -40,6 +41,7 @@ crate::codec!(
     LimitRange,
     MutatingWebhookConfiguration,
     Namespace,
+    NetworkPolicy,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,

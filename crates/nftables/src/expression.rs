@@ -123,6 +123,10 @@ pub enum Expression {
     ConnectionDestination(Register, Direction),
     /// Loads the destination port of the connection.
     ConnectionDestinationPort(Register, Direction),
+    /// Loads the source port of the connection.
+    ConnectionSourcePort(Register, Direction),
+    /// Loads the protocol of the connection, which for an ICMP error is that of the connection that it is about.
+    ConnectionProtocol(Register),
     /// Loads four bytes.
     Value(Register, [u8; 4]),
     /// Masks four bytes.
@@ -215,6 +219,8 @@ pub enum Expression {
     },
     /// Sends the connection from the address of the interface that it leaves by.
     Masquerade,
+    /// Has the packet belong to no connection; in a chain before connections are tracked.
+    NoTrack,
     /// Drops the packet and notifies its sender.
     Reject(Rejection),
     /// Decides.
@@ -231,6 +237,10 @@ pub const ICMP: u8 = 1;
 pub const ICMP_REDIRECT: u8 = 5;
 /// `RTN_LOCAL`: an address of this machine.
 pub const LOCAL: u32 = 2;
+/// `NF_CT_STATE_INVALID_BIT`: the packet belongs to no connection.
+pub const CONNECTION_INVALID: u32 = 1;
+/// `NF_CT_STATE_UNTRACKED_BIT`: a rule has said that the packet is not to belong to a connection.
+pub const CONNECTION_UNTRACKED: u32 = 1 << 6;
 /// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`: the connection has had packets in both directions.
 pub const CONNECTION_ESTABLISHED: u32 = 1 << 1;
 /// `NF_CT_STATE_BIT(IP_CT_RELATED)`: the packet belongs to another connection, such as an ICMP error about it.
@@ -255,6 +265,8 @@ const NFT_CT_STATE: u32 = 0;
 const NFT_CT_DIRECTION: u32 = 1;
 const NFT_CT_STATUS: u32 = 2;
 const NFT_CT_MARK: u32 = 3;
+const NFT_CT_PROTOCOL: u32 = 10;
+const NFT_CT_PROTO_SRC: u32 = 11;
 const NFT_CT_PROTO_DST: u32 = 12;
 const NFT_CT_SRC_IP: u32 = 19;
 const NFT_CT_DST_IP: u32 = 20;
@@ -352,6 +364,10 @@ impl Expression {
             Self::ConnectionDestinationPort(register, direction) => {
                 directed(register, NFT_CT_PROTO_DST, *direction)
             }
+            Self::ConnectionSourcePort(register, direction) => {
+                directed(register, NFT_CT_PROTO_SRC, *direction)
+            }
+            Self::ConnectionProtocol(register) => connection(register, NFT_CT_PROTOCOL),
             Self::Value(register, value) => ("immediate", none().number(1, register.number()).data(2, value)),
             Self::Mask(register, mask) => bitwise(register, mask, &[0; 4]),
             Self::MaskAndXor(register, mask, xor) => bitwise(register, mask, xor),
@@ -391,6 +407,7 @@ impl Expression {
                 ("nat", data.number(3, address.number()).number(5, port.number()))
             }
             Self::Masquerade => ("masq", none()),
+            Self::NoTrack => ("notrack", none()),
             Self::Reject(Rejection::PortUnreachable) => {
                 let data = none().number(1, NFT_REJECT_ICMP_UNREACH);
                 ("reject", data.bytes(2, &[ICMP_PORT_UNREACH]))

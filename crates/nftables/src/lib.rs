@@ -16,9 +16,9 @@ mod socket;
 
 pub use batch::Batch;
 pub use expression::{
-    CONNECTION_ESTABLISHED, CONNECTION_NEW, CONNECTION_RELATED, DESTINATION_TRANSLATED, Direction,
-    ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, ICMP, ICMP_REDIRECT, LOCAL, Register, Rejection, Verdict,
-    interface,
+    CONNECTION_ESTABLISHED, CONNECTION_INVALID, CONNECTION_NEW, CONNECTION_RELATED, CONNECTION_UNTRACKED,
+    DESTINATION_TRANSLATED, Direction, ETHERTYPE_ARP, ETHERTYPE_IPV4, Expression, ICMP, ICMP_REDIRECT, LOCAL,
+    Register, Rejection, Verdict, interface,
 };
 pub use message::Family;
 pub use object::{

@@ -4,6 +4,8 @@
 //!   watch Services, EndpointSlices ──▶ state (synchronous index) ──▶ rules (pure) ──▶ one transaction of the kernel
 //! ```
 //!
-//! [`services`] sends connections to Services to their endpoints, as kube-proxy does.
+//! [`services`] sends connections to Services to their endpoints, as kube-proxy does. [`policies`] drops connections that
+//! NetworkPolicies do not allow.
 
+pub mod policies;
 pub mod services;
