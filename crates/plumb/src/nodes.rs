@@ -6,6 +6,7 @@ mod dns;
 mod environment;
 mod machines;
 mod pod_network;
+mod policies;
 mod service_proxy;
 
 use std::collections::HashMap;

@@ -19,6 +19,7 @@ mod client;
 mod container;
 mod exec;
 mod forwarding;
+mod gate;
 mod guard;
 mod life;
 mod namespaces;
@@ -51,6 +52,7 @@ use crate::error::{Error, Result};
 use crate::image::{ImageError, Images, Load};
 use state::State;
 
+pub use gate::{PodAddress, PodGate};
 pub(crate) use naming::Naming;
 pub(crate) use network::Wire;
 
@@ -185,6 +187,17 @@ impl Builtin {
             let followed = forwarding::on_change(move || forwarded.follow_forwarding());
             tokio::join!(repaired, followed);
         })
+    }
+
+    /// The network of the pods, and the length of its prefix.
+    pub fn pod_network(&self) -> (Ipv4Addr, u8) {
+        let addresses = self.state.addresses.lock();
+        (addresses.network(), addresses.prefix())
+    }
+
+    /// The name of the table of network policies, which is removed with the network of the pods.
+    pub fn policies_table(&self) -> String {
+        self.state.naming.policies_table()
     }
 
     /// The images.

@@ -43,10 +43,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::aside::Aside;
-use super::cri;
 use super::dns::{DnsSettings, NodeDns};
 use super::pod_network::{clear_routes, set_network};
 use super::service_proxy::ServiceProxy;
+use super::{cri, policies};
 use crate::cli::{
     CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
 };
@@ -390,6 +390,9 @@ impl NodeEnvironment {
                 let (watched, health) = (opened.clone(), self.health.clone());
                 let watching = move || cri::watch_health(watched.clone(), health.clone());
                 self.running.spawn(plumb_supervise::process().keep("container-runtime-health", watching));
+                let client = config.client.clone();
+                let warning = move || policies::warn_of_policies(client.clone());
+                self.running.spawn(plumb_supervise::process().keep("network-policies", warning));
                 service_reachable = self.route_cri_to_api(&opened, &config.api, &config.dns).await;
                 dns_reachable = self.serve_cri_dns(&config);
                 let nat = self.service_nat.clone();
@@ -411,6 +414,9 @@ impl NodeEnvironment {
                 let watching = move || watched.watch_network();
                 self.running.spawn(plumb_supervise::process().keep("pod-network", watching));
                 self.builtin = Some(opened.clone());
+                let policies =
+                    policies::prepare(&opened, &config.name, config.dns.server, config.client.clone());
+                self.running.spawn(plumb_supervise::process().keep("network-policies", policies));
                 service_reachable = self.route_to_api(&opened, &config.api, config.api_on_bridge);
                 dns_reachable = self.serve_dns(&opened, &config);
                 if let Some(network) = network {

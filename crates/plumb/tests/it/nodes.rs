@@ -11,6 +11,7 @@ pub(crate) mod machine;
 mod memory;
 mod names;
 mod network;
+mod policies;
 mod programs;
 mod remains;
 mod several;

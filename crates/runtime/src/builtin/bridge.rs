@@ -99,10 +99,22 @@ impl State {
         let doing = |error: io::Error| Error::io(format!("removing the table {table}"), &error);
         self.nat.clear().map_err(doing)?;
         self.source_guard.clear().map_err(doing)?;
+        remove_table(&self.naming.policies_table()).map_err(doing)?;
         Wire::open()
             .and_then(|wire| wire.remove(&bridge))
             .map_err(|error| Error::io(format!("removing the bridge {bridge}"), &error))?;
         *made = None;
         Ok(())
     }
+}
+
+/// Removes a table that the rules of this module are not in, if it exists.
+fn remove_table(name: &str) -> io::Result<()> {
+    // A kernel without `nf_tables` has none.
+    if !plumb_nftables::has_table(name).unwrap_or(false) {
+        return Ok(());
+    }
+    let mut batch = plumb_nftables::Batch::new(name);
+    batch.remove_table();
+    batch.commit()
 }

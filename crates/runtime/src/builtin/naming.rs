@@ -35,6 +35,11 @@ impl Naming {
         self.cgroup()
     }
 
+    /// The table of the rules of network policies.
+    pub(super) fn policies_table(&self) -> String {
+        format!("{}-policies", self.cgroup())
+    }
+
     /// The interface with the address at which pods of a network that is not ours reach the API server.
     pub(crate) fn service_interface(&self) -> String {
         format!("plumbapi{}", &self.hash[..7])

@@ -7,8 +7,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Once;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -150,6 +150,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         mtu: config.mtu,
         nat,
         source_guard,
+        gate: OnceLock::new(),
         events,
         notifier: Arc::new(notifier),
         watched: listened,

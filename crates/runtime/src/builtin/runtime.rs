@@ -155,6 +155,7 @@ impl Runtime for Builtin {
     }
 
     async fn create_container(&self, sandbox: &SandboxId, config: ContainerConfig) -> Result<ContainerId> {
+        self.state.wait_at_gate(sandbox).await?;
         let (state, sandbox) = (self.state.clone(), sandbox.clone());
         blocking(move || state.make_container(&sandbox, config)).await
     }

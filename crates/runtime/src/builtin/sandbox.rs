@@ -94,6 +94,7 @@ impl State {
             self.pods.lock().sandboxes.remove(&id);
             return Err(error);
         }
+        self.open_gate_for(&entry, false);
         Ok(id)
     }
 
@@ -171,9 +172,11 @@ impl State {
 
     /// Releases a sandbox's network and namespaces. Idempotent.
     pub(super) fn release(&self, entry: &SandboxEntry) -> Result<()> {
-        let (id, address, pause, ports) = {
+        let (id, address, pause, ports, meta) = {
             let record = entry.record.lock();
-            (record.id.clone(), record.address, record.pause, record.config.port_mappings.clone())
+            let config = &record.config;
+            let (ports, meta) = (config.port_mappings.clone(), config.meta.clone());
+            (record.id.clone(), record.address, record.pause, ports, meta)
         };
         if let Some(pause) = pause.filter(|pause| is_running(*pause)) {
             let _ = kill(Pid::from_raw(pause.0), Signal::SIGKILL);
@@ -182,6 +185,9 @@ impl State {
             .map_err(|error| Error::io("unmounting the sandbox's namespaces", &error))?;
         if let Some(address) = address {
             self.nat.remove(&ports, address);
+            if let Some(gate) = self.gate.get() {
+                gate.stop(&meta, address);
+            }
             remove_veth(self.naming.veth(id.as_str()), self.source_guard.clone());
             self.addresses.lock().release(address);
         }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
 
+use super::gate::PodGate;
 use super::guard::{GroupGuard, GuardContext, Wakers};
 use super::life::Life;
 use super::naming::Naming;
@@ -49,6 +50,8 @@ pub(super) struct State {
     pub(super) nat: Nat,
     /// Keeps pods from sending with the addresses of others.
     pub(super) source_guard: Arc<SourceGuard>,
+    /// Makes the rules that pods wait for.
+    pub(super) gate: OnceLock<Arc<dyn PodGate>>,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) notifier: Arc<Notifier>,
     /// Containers by the number under which the kernel speaks of them.

@@ -1,12 +1,11 @@
 //! `NetworkPolicies`.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::registry::Strategy;
 use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column, NAME};
 use crate::table::labels::selector;
-use crate::warnings::no_effect;
 
 /// The strategy of `NetworkPolicies`.
 #[derive(Debug)]
@@ -19,10 +18,6 @@ impl Strategy for NetworkPolicyStrategy {
 
     fn counts_generation(&self) -> bool {
         true
-    }
-
-    fn warnings(&self, _new: &Value) -> Vec<String> {
-        vec![no_effect::of_kind("no component filters the traffic of pods")]
     }
 }
 

@@ -77,9 +77,10 @@ async fn a_node_reads_what_its_pods_need_and_writes_what_is_its_own() {
         (&one, &get, format!("{space}/serviceaccounts/default"), false),
         (&one, &get, format!("{space}/pods/web"), true),
         (&one, &get, format!("{space}/pods/other"), false),
-        (&one, &get, "/api/v1/pods".into(), false),
+        // Network policies select pods of the whole cluster (`plumb:node-network-policies`).
+        (&one, &get, "/api/v1/pods".into(), true),
         (&one, &get, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1".into(), true),
-        (&one, &get, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2".into(), false),
+        (&one, &get, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2".into(), true),
         (&one, &get, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1".into(), true),
         (&one, &get, "/api/v1/nodes/n1".into(), true),
         (&one, &get, "/api/v1/nodes/n2".into(), true),

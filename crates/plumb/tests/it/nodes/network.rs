@@ -58,7 +58,7 @@ impl Network {
         Self { address, namespace: File::open(format!("/proc/{pid}/ns/net")).unwrap() }
     }
 
-    fn gateway(&self) -> Ipv4Addr {
+    pub(super) fn gateway(&self) -> Ipv4Addr {
         let [a, b, c, _] = self.address.octets();
         Ipv4Addr::new(a, b, c, 1)
     }
