@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`services`] sends connections to Services to their endpoints, as kube-proxy does. [`policies`] drops connections that
-//! NetworkPolicies do not allow.
+//! network policies do not allow.
 
 pub mod policies;
 pub mod services;

@@ -1,4 +1,4 @@
-//! NetworkPolicies: which connections the pods of this node may have.
+//! Network policies: which connections the pods of this node may have.
 //!
 //! ```text
 //!   NetworkPolicies ─┐

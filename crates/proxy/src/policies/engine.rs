@@ -65,6 +65,7 @@ enum Observation {
 
 /// What was listed.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Listed {
     policies: bool,
     namespaces: bool,

@@ -1,4 +1,4 @@
-//! A NetworkPolicy as it is evaluated.
+//! A network policy as it is evaluated.
 
 use std::net::Ipv4Addr;
 
@@ -18,7 +18,7 @@ pub struct Rule {
     ports: Vec<Ports>,
 }
 
-/// A NetworkPolicy, without what the API server says of it.
+/// A network policy, without what the API server says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The namespace, which is that of the pods that it selects.

@@ -198,16 +198,13 @@ impl State {
                 self.set_chains(address, [None, None]);
             }
             let local = self.local.entry(key.namespace.clone()).or_default();
-            match address {
-                Some(address) => {
-                    local.insert(key.clone());
-                    self.owners.insert(address, key.clone());
-                }
-                None => {
-                    local.remove(key);
-                    if local.is_empty() {
-                        self.local.remove(&key.namespace);
-                    }
+            if let Some(address) = address {
+                local.insert(key.clone());
+                self.owners.insert(address, key.clone());
+            } else {
+                local.remove(key);
+                if local.is_empty() {
+                    self.local.remove(&key.namespace);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! NetworkPolicies: decisions compared with a model of who may reach whom, and real connections.
+//! Network policies: decisions compared with a model of who may reach whom, and real connections.
 
 mod kernel;
 mod machine;

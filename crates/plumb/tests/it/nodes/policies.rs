@@ -1,4 +1,4 @@
-//! NetworkPolicies, with real pods.
+//! Network policies, with real pods.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
