@@ -109,7 +109,7 @@ fn an_error_names_the_conflicting_process_or_file() {
     for (flag, expected) in [
         (
             "--feature-gates=Nope=true",
-            "unrecognized feature gate: Nope; known are AllAlpha, AllBeta, CPUStartupBoost, InPlace,",
+            "unrecognized feature gate: Nope; known are AllAlpha, AllBeta, CPUStartupBoost, HPA",
         ),
         ("--components=apiserver,rollouts", "there is no component \"rollouts\"; known are all, apiserver,"),
         ("--disable-admission-plugins=Nope", "no admission plugin is called \"Nope\": there are"),
@@ -169,7 +169,7 @@ fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
     let data = folder.path().join("data");
     let node = ["--components", "apiserver,node", "--runtime"];
     let table: [(&[&str], &str); 8] = [
-        (&["builtin", "--nodes", "2"], "several nodes on one machine (--nodes) need --runtime virtual"),
+        (&["builtin", "--nodes", "2"], "several nodes with containers (--nodes) need the component controllers"),
         (&["virtual", "--nodes", "0"], "0 is not in 1..="),
         (&["virtual", "--cpu-manager-policy", "static"], "needs cpus that are not given away"),
         (&["virtual", "--reserved-cpus", "2-1"], "\"2-1\" is not a list of cpus such as 0-2,7"),

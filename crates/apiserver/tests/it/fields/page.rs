@@ -67,8 +67,7 @@ encrypted in the store (Secrets included: protect the data directory), and the n
 pressure.
 
 A Service gets a cluster IP, with the type NodePort a port, and [endpoints](controllers.md#endpoints-of-services); with the type
-LoadBalancer its status has the addresses of nodes. But there is no kube-proxy: only the Service `kubernetes` is
-reachable from pods. `kubectl port-forward service/NAME` works, since kubectl chooses a pod.
+LoadBalancer its status has the addresses of nodes. Nodes [forward connections](network.md#services) to any of these to the endpoints.
 ";
 
 /// The page as the tables and the server have it.
