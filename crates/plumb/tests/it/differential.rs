@@ -58,7 +58,10 @@ async fn plumb_makes_the_same_of_workloads_as_kube_controller_manager_does() {
     config.controllers_flags = UNLIMITED.into_iter().chain([SYNC_PERIOD]).map(str::to_owned).collect();
     let reference = plumb_testbed::Cluster::start(config).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--resize-dialect", "v1.36", "--components", "apiserver,controllers", SYNC_PERIOD];
+    // As kube-controller-manager without `--allocate-node-cidrs`: nodes get no podCIDR.
+    let pod_network = "--pod-network=none";
+    let flags =
+        ["--resize-dialect", "v1.36", "--components", "apiserver,controllers", pod_network, SYNC_PERIOD];
     let subject = Cluster::start_with(folder.path(), &flags);
     let clients = (
         client(Some(reference.kubeconfig_path().to_owned())).await.unwrap(),

@@ -169,7 +169,10 @@ fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
     let data = folder.path().join("data");
     let node = ["--components", "apiserver,node", "--runtime"];
     let table: [(&[&str], &str); 8] = [
-        (&["builtin", "--nodes", "2"], "several nodes with containers (--nodes) need the component controllers"),
+        (
+            &["builtin", "--nodes", "2"],
+            "several nodes with containers (--nodes) need the component controllers",
+        ),
         (&["virtual", "--nodes", "0"], "0 is not in 1..="),
         (&["virtual", "--cpu-manager-policy", "static"], "needs cpus that are not given away"),
         (&["virtual", "--reserved-cpus", "2-1"], "\"2-1\" is not a list of cpus such as 0-2,7"),
