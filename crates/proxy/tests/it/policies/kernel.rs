@@ -17,7 +17,7 @@ use super::machine::{GATEWAY, Host, NETWORK, TIMEOUT, on_own_machine};
 use super::model::{Cluster, Connection};
 use super::random::{NAMESPACES, PORTS, named_policy, policy};
 
-/// How long a connection that must not be made is waited for. If it is made later, nobody notices; no test fails.
+/// How long a connection that must not be made is waited for. One that is made later goes unnoticed and fails no test.
 const SHORT: Duration = Duration::from_millis(40);
 const TABLE: &str = "plumb-test-policies";
 const BLOCKS: [&str; 4] = ["10.200.0.0/24", "10.200.0.2/31", "192.0.2.0/24", "0.0.0.0/0"];
