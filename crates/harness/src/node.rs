@@ -78,7 +78,6 @@ impl TestNode {
             oom_group: false,
             max_restart_period: MAX_RESTART_PERIOD,
             volumes: None,
-            local_volumes: None,
             pod_manifest_path: None,
             supervisor: Supervisor::default(),
             image_gc: None,

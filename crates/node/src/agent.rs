@@ -90,10 +90,8 @@ pub struct Config {
     pub oom_group: bool,
     /// The longest that a container that exits repeatedly waits for its restart (`--max-container-restart-period`).
     pub max_restart_period: Duration,
-    /// The directory of volumes; none if pods are virtual.
-    pub volumes: Option<PathBuf>,
-    /// The directory of the volumes of the storage class `local-path`; none if pods are virtual.
-    pub local_volumes: Option<PathBuf>,
+    /// Where volumes are; none if pods are virtual.
+    pub volumes: Option<VolumeDirectories>,
     /// When images are removed; none if never.
     pub image_gc: Option<ImageGcConfig>,
     /// The directory of the manifests of static pods.
@@ -108,6 +106,15 @@ pub struct Config {
     pub clock: Clock,
     /// Restarts tasks that fail.
     pub supervisor: Supervisor,
+}
+
+/// Where the volumes of a node are.
+#[derive(Clone, Debug)]
+pub struct VolumeDirectories {
+    /// The directory of the volumes of all pods.
+    pub root: PathBuf,
+    /// The directory of the volumes of the storage class `local-path`, which outlive pods.
+    pub local: PathBuf,
 }
 
 /// The name of the agent's task, in health checks and metrics.
@@ -159,7 +166,7 @@ impl Agent {
         let version = runtime.version().await?;
         setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
         describe::features(&mut setup, &rules, &version.runtime_name);
-        setup.local_volumes.clone_from(&config.local_volumes);
+        setup.local_volumes = config.volumes.as_ref().map(|directories| directories.local.clone());
         let allocatable = register::allocatable(&setup, &machine);
         let amounts = plumb_resize::list::declared(Some(&allocatable))?.amounts();
         let ephemeral_storage = allocatable.get(ephemeral_storage::NAME);
@@ -215,7 +222,7 @@ impl Agent {
             rules,
             clock: clock.clone(),
             sandbox_defaults: config.sandbox_defaults,
-            volumes: config.volumes.zip(config.local_volumes).map(|(root, local)| {
+            volumes: config.volumes.map(|VolumeDirectories { root, local }| {
                 let (node, objects) = (setup.name.clone(), objects.clone());
                 let config = VolumesConfig { node, root, local, objects, allocatable };
                 Volumes::new(config, client.clone())

@@ -57,7 +57,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use agent::{Agent, Config, StartError};
+pub use agent::{Agent, Config, StartError, VolumeDirectories};
 pub use status_patch::StatusLimiter;
 
 /// The clock.

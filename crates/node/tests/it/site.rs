@@ -13,7 +13,7 @@ use plumb_harness::{TestNode, event, eventually, object, until, until_gone};
 use plumb_node::cpus::CpuAllocator;
 use plumb_node::journal::{Entry, open_store};
 use plumb_node::register::Machine;
-use plumb_node::{Clock, Config};
+use plumb_node::{Clock, Config, VolumeDirectories};
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{ContainerId, SandboxFilter};
@@ -110,7 +110,10 @@ impl Site {
         config.setup.addresses.clone_from(&self.addresses);
         config.machine = Arc::new(Machine { cpus: self.machine_cpus, ..Machine::clone(&config.machine) });
         config.sandbox_defaults.log_root = self.logs();
-        config.volumes = self.has_volumes.then(|| self.volumes());
+        config.volumes = self.has_volumes.then(|| VolumeDirectories {
+            root: self.volumes(),
+            local: self.folder.path().join("volumes-local"),
+        });
         self.node.start_agent(config).await;
     }
 

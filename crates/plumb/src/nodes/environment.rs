@@ -481,8 +481,10 @@ impl NodeEnvironment {
             max_restart_period: args.max_container_restart_period,
             enforce_node_allocatable: args.enforce_node_allocatable == EnforceNodeAllocatable::Pods,
             pod_manifest_path: self.pod_manifest_path.clone().filter(|_| config.index == 0),
-            volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
-            local_volumes: (!is_virtual).then(|| self.data.join(LOCAL_VOLUMES)),
+            volumes: (!is_virtual).then(|| plumb_node::VolumeDirectories {
+                root: self.data.join(VOLUMES),
+                local: self.data.join(LOCAL_VOLUMES),
+            }),
             image_gc: match self.kind {
                 RuntimeKind::Builtin => Some(args.image_gc(Some(self.data.clone()))),
                 RuntimeKind::Cri => Some(args.image_gc(None)),

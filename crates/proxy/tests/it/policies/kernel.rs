@@ -81,7 +81,9 @@ impl Node {
         } else if !changes.is_empty() {
             update(TABLE, &changes).commit().unwrap();
         }
-        changes.into_iter().for_each(|change| self.applied.apply(change));
+        for change in changes {
+            self.applied.apply(change);
+        }
         assert_eq!(&self.applied, self.state.table());
     }
 }
