@@ -15,11 +15,15 @@ use crate::it::nodes::machine::{Machine, create, equal, is_settled, load, pod, p
 
 const NODE_PORT: u16 = 30_080;
 
+/// How long one attempt to connect takes. A packet from before there are rules is not translated, and neither are its
+/// retransmissions, which belong to the same connection.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
 /// Connects as soon as there are rules.
 fn connect(to: SocketAddr) -> TcpStream {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        match TcpStream::connect_timeout(&to, TIMEOUT) {
+        match TcpStream::connect_timeout(&to, ATTEMPT) {
             Ok(stream) => return stream,
             Err(error) => assert!(Instant::now() < deadline, "{to}: {error}"),
         }
