@@ -77,6 +77,6 @@ fn a_service_reaches_its_pod_from_pods_and_the_machine_whether_or_not_the_agent_
         all_reach();
         cluster.stop();
         machine.clear().await;
-        TcpStream::connect_timeout(&local, TIMEOUT).unwrap_err();
+        TcpStream::connect_timeout(&local, ATTEMPT).unwrap_err();
     });
 }
