@@ -130,7 +130,7 @@ impl Reconciler for EndpointsOfServices {
                 self.observe(&write).await;
                 Ok(Requeue::AwaitChange)
             }
-            // Another writer was faster, or the store is behind: it is read again once it has caught up.
+            // Conflict, or the store is behind: the object is read again once the store has caught up.
             Err(error) if is_conflict(&error) => Err(error),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Err(kube::Error::Api(status)),
             Err(error) if is_settled(&error) => Ok(Requeue::AwaitChange),

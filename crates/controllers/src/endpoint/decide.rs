@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectReference, Pod, Service, ServicePort,
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Pod, Service, ServicePort,
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
@@ -127,18 +127,11 @@ fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
         None => pods::addresses(pod).next()?.is_ipv6(),
     };
     let ip = pods::addresses(pod).find(|ip| ip.is_ipv6() == is_ipv6)?;
-    let metadata = &pod.metadata;
     Some(EndpointAddress {
         ip: ip.to_string(),
         hostname: pods::hostname(pod, service).map(str::to_owned),
         node_name: Some(pod_functions::node_of(pod).unwrap_or_default().to_owned()),
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".to_owned()),
-            namespace: metadata.namespace.clone(),
-            name: metadata.name.clone(),
-            uid: metadata.uid.clone(),
-            ..ObjectReference::default()
-        }),
+        target_ref: Some(pods::target_ref(pod)),
     })
 }
 

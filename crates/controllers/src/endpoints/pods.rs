@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Container, Pod, Service, ServicePort};
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_controller::pods;
 
@@ -21,6 +21,17 @@ fn has_ip(pod: &Pod) -> bool {
 pub(crate) fn addresses(pod: &Pod) -> impl Iterator<Item = IpAddr> {
     let all = pod.status.as_ref().and_then(|status| status.pod_ips.as_deref()).unwrap_or_default();
     all.iter().filter_map(|pod_ip| pod_ip.ip.parse().ok())
+}
+
+/// The pod that an endpoint belongs to.
+pub(crate) fn target_ref(pod: &Pod) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Pod".to_owned()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
 }
 
 /// The hostname of a pod in the subdomain of a Service, which DNS resolves.

@@ -50,7 +50,7 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// Whether another writer was faster, which is no event: the slice is reconciled again.
+    /// Whether the object was modified concurrently. No event is emitted: the slice is reconciled again.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict(_))
     }

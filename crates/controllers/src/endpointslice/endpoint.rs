@@ -56,7 +56,6 @@ pub(crate) fn from_pod(
     }
     let serving = pod_functions::is_ready(pod);
     let terminating = pod_functions::is_terminating(pod);
-    let metadata = &pod.metadata;
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -67,13 +66,7 @@ pub(crate) fn from_pod(
         hostname: pods::hostname(pod, service).map(str::to_owned),
         node_name: pod_functions::node_of(pod).map(str::to_owned),
         zone: zone.map(str::to_owned),
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".to_owned()),
-            namespace: metadata.namespace.clone(),
-            name: metadata.name.clone(),
-            uid: metadata.uid.clone(),
-            ..ObjectReference::default()
-        }),
+        target_ref: Some(pods::target_ref(pod)),
         ..Endpoint::default()
     })
 }
