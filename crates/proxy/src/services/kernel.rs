@@ -42,7 +42,11 @@ pub(crate) struct Applied {
 impl Kernel {
     pub(crate) fn new(config: &RulesConfig) -> Self {
         Self {
-            table: KernelTable { name: config.table.clone(), pods: config.pods.clone() },
+            table: KernelTable {
+                name: config.table.clone(),
+                pods: config.pods.clone(),
+                services: config.services,
+            },
             machine: Machine {
                 interface: config.interface.clone(),
                 services: config.services,
@@ -115,7 +119,7 @@ impl Kernel {
     pub(crate) fn clear(&self) -> io::Result<()> {
         let mut known = self.known.lock();
         let applied = std::mem::replace(&mut known.applied, false);
-        match self.table.remove().commit() {
+        match KernelTable::removal(&self.table.name).commit() {
             // A kernel without `nf_tables` has no rules to remove.
             Err(error) if applied => Err(error),
             _ => Ok(()),

@@ -8,6 +8,7 @@
 //!     chain service/NS/NAME/PROTO/PORT    a random one of its endpoints ▸ dnat
 //!     chain prerouting, output            look up ▸ the chain of the port
 //!     chain postrouting                   masquerade what is marked, or what comes back to where it comes from
+//!     chain unavailable-…                 no endpoint, no such Service or port ▸ reject
 //! ```
 //!
 //! What a packet costs does not grow with the number of Services: it is looked up in at most three maps. Chains of the type nat see
@@ -22,6 +23,7 @@ use plumb_nftables::{
 };
 
 use super::decide::{ChainRules, Entry, SharedMap, Target};
+use super::service::Network;
 use super::transaction::Transaction;
 
 /// The bit of the packet mark of connections that are to be masqueraded, which is removed before the packet leaves. kube-proxy
@@ -170,6 +172,8 @@ pub(crate) struct KernelTable {
     pub(crate) pods: Pods,
 }
 
+    /// The addresses of Services.
+    pub(crate) services: Network,
 impl KernelTable {
     /// Replaces the table, whatever is in it, by one with this content.
     pub(crate) fn replace(&self, content: &Transaction, pods: &BTreeSet<Ipv4Addr>) -> Batch {
@@ -197,9 +201,9 @@ impl KernelTable {
         batch
     }
 
-    /// Removes the table, if it exists.
-    pub(crate) fn remove(&self) -> Batch {
-        let mut batch = Batch::new(&self.name);
+    /// Removes a table, if it exists.
+    pub(crate) fn removal(name: &str) -> Batch {
+        let mut batch = Batch::new(name);
         batch.remove_table();
         batch
     }
@@ -285,9 +289,28 @@ impl KernelTable {
         }
         self.add_masquerades(batch);
     }
+        let unallocated = self.reject_unallocated();
+        batch.add_rule(&UNAVAILABLE_OUTPUT, &unallocated);
+        batch.add_rule(&UNAVAILABLE_PREROUTING, &from_pods(unallocated));
 
     fn write(&self, batch: &mut Batch, transaction: &Transaction) {
         for map in ALL_MAPS {
+    /// Rejects what still has an address of Services: no Service has this address, or this port of it. kube-proxy rejects the
+    /// one and drops the other; but a first packet from before the rules of its Service is better answered than sent again.
+    /// What the machine serves at such an address itself is an address of the machine.
+    fn reject_unallocated(&self) -> Vec<Expression> {
+        let (network, prefix) = self.services;
+        let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+        first_packet(vec![
+            Expression::DestinationAddress(FIRST),
+            Expression::Mask(FIRST, mask.to_be_bytes()),
+            Expression::Equals(FIRST, (u32::from(network) & mask).to_be_bytes().to_vec()),
+            Expression::DestinationKind(FIRST),
+            Expression::Differs(FIRST, LOCAL.to_ne_bytes().to_vec()),
+            Expression::Verdict(Verdict::Goto(REJECT.into())),
+        ])
+    }
+
             let keys: Vec<Vec<u8>> =
                 transaction.remove_entries.iter().filter(|entry| entry.map == map).map(Entry::key).collect();
             batch.delete_verdicts(&map.definition(), keys.iter().map(Vec::as_slice));

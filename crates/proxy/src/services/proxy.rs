@@ -20,7 +20,7 @@ use plumb_supervise::Backoff;
 
 use super::health::HealthServers;
 use super::kernel::{Applied, Kernel, delete_stale_connections};
-use super::kernel_table::{KernelTable, Pods};
+use super::kernel_table::KernelTable;
 use super::metrics::Metrics;
 use super::programmer::RulesConfig;
 use super::service::{HEADLESS_LABEL, PROXY_NAME_LABEL};
@@ -177,5 +177,5 @@ pub fn remove(table: &str) -> io::Result<()> {
     if !plumb_nftables::has_table(table).unwrap_or(false) {
         return Ok(());
     }
-    KernelTable { name: table.to_owned(), pods: Pods::Addresses }.remove().commit()
+    KernelTable::removal(table).commit()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 
 use serde_json::json;
 
@@ -35,9 +35,38 @@ fn a_pod_reaches_every_endpoint_with_its_own_address() {
         assert_eq!(answers(&client, vip(1, 80), 64), [at(&one, 8080), at(&two, 8080)].into());
         // The machine reaches it without a default route.
         assert_eq!(connect(vip(1, 80)).unwrap().client, GATEWAY);
-        // Another port of the address is none of the Service's.
+    });
+}
+
+#[test]
+fn an_address_or_port_that_no_service_has_is_refused_at_once() {
+    on_own_machine(|| {
+        let Some(mut proxy) = programmer() else { return };
+        let pod = Host::pod(2);
+        pod.serve_tcp(8080);
+        let is_refused = |to: SocketAddrV4| {
+            for refused in [pod.connect(to), connect(to)] {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused, "{to}");
+            }
+            let refused = pod.within(|| exchange(&udp_client(to))).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{to}");
+        };
+        is_refused(vip(1, 80));
+        apply(&mut proxy, [service(1, json!({})), endpoints(1, "TCP", 8080, &[ready(pod.address)])]);
+        pod.connect(vip(1, 80)).unwrap();
+        is_refused(vip(1, 81));
         apply(&mut proxy, [deleted(1)]);
-        assert!(client.within(|| connect_within(vip(1, 80), crate::machine::DROPPED)).is_err());
+        is_refused(vip(1, 80));
+        // What the machine serves there itself is reached.
+        crate::machine::ip(&format!("addr add {}/32 dev lo", vip(9, 80).ip()));
+        let own = std::net::TcpListener::bind(vip(9, 80)).unwrap();
+        for client in [
+            pod.within(|| TcpStream::connect_timeout(&vip(9, 80).into(), TIMEOUT)),
+            TcpStream::connect(vip(9, 80)),
+        ] {
+            client.unwrap();
+            own.accept().unwrap();
+        }
     });
 }
 

@@ -15,8 +15,7 @@ use crate::it::nodes::machine::{Machine, create, equal, is_settled, load, pod, p
 
 const NODE_PORT: u16 = 30_080;
 
-/// How long one attempt to connect takes. A packet from before there are rules is not translated, and neither are its
-/// retransmissions, which belong to the same connection.
+/// How long one attempt to connect takes at most. Before the rules of a Service are there, its address is refused.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// Connects as soon as there are rules.
