@@ -190,16 +190,22 @@ impl Batch {
         name
     }
 
-    /// Adds a set without a name for the next rule, which the kernel deletes with the rule. The name of `set` is not read.
-    pub fn add_anonymous_set(&mut self, set: &Set<'_>, keys: &[Vec<u8>]) -> SetName {
+    /// Adds a verdict map without a name for the next rule, which the kernel deletes with the rule. The name of `map` is not
+    /// read. A chain that a verdict refers to must exist.
+    pub fn add_anonymous_verdict_map(
+        &mut self,
+        map: &VerdictMap<'_>,
+        elements: &[(Vec<u8>, Verdict)],
+    ) -> SetName {
         let name = self.new_set(
-            "__set%d",
-            NFT_SET_ANONYMOUS | NFT_SET_CONSTANT,
-            (set.key_type, set.key_length),
-            None,
+            "__map%d",
+            NFT_SET_ANONYMOUS | NFT_SET_CONSTANT | NFT_SET_MAP,
+            (map.key_type, map.key_length),
+            Some((NFT_DATA_VERDICT, 0)),
             &SetOptions::default(),
         );
-        self.change_elements(&name, true, keys.iter().map(|key| key_element(key)));
+        let written = elements.iter().map(|(key, verdict)| key_element(key).nested(2, &verdict.attributes()));
+        self.change_elements(&name, true, written);
         name
     }
 

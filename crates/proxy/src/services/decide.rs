@@ -48,15 +48,23 @@ pub(crate) enum Target {
     Drop,
 }
 
+/// An endpoint of a port with session affinity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndpointWithClients {
+    pub(crate) chain: String,
+    /// The set of clients that it remembers.
+    pub(crate) clients: String,
+}
+
 /// The content of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChainRules {
     /// Sends connections to one of these, at random.
-    Endpoints {
-        endpoints: Vec<SocketAddrV4>,
-        /// The map with the endpoints of clients.
-        affinity: Option<String>,
-    },
+    Endpoints(Vec<SocketAddrV4>),
+    /// Sends connections to the endpoint that remembers the client, or to one at random.
+    Affinity(Vec<EndpointWithClients>),
+    /// Remembers the client in the set, and sends the connection to the endpoint.
+    Endpoint { endpoint: SocketAddrV4, clients: String },
     /// Sends connections from outside on to a chain, masqueraded, so that answers come back through this machine.
     Masqueraded { to: String },
     /// Sends connections from outside to endpoints on this node, with the address of the client. Those of pods and of the
@@ -75,8 +83,8 @@ pub(crate) enum ChainRules {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortRules {
     pub(crate) chains: BTreeMap<String, ChainRules>,
-    /// The map of the endpoints of clients, with the time that one is kept.
-    pub(crate) affinity: Option<(String, Duration)>,
+    /// The sets of clients that stay with an endpoint, with the time that one is remembered.
+    pub(crate) affinities: BTreeMap<String, Duration>,
     pub(crate) entries: BTreeMap<Entry, Target>,
     /// Endpoints that may be on this node: a connection from one to itself needs another source address.
     pub(crate) hairpins: BTreeSet<Ipv4Addr>,
@@ -96,9 +104,6 @@ impl PortRules {
         let cluster_chain = format!("service/{name}");
         let local_chain = format!("local/{name}");
         let external_chain = format!("external/{name}");
-        let affinity =
-            port.affinity.map(|timeout| (format!("affinity/{name}/{}", timeout.as_secs()), timeout));
-        let affinity_map = || affinity.as_ref().map(|(map, _)| map.clone());
         let internal = if port.internal_policy_local { &chosen.local } else { &chosen.cluster };
         let external = if port.external_policy_local { &chosen.local } else { &chosen.cluster };
         // kube-proxy rejects where no node has an endpoint, and drops where only others have.
@@ -161,15 +166,37 @@ impl PortRules {
         {
             if used {
                 rules.reachable.extend(&endpoints);
-                let content = ChainRules::Endpoints { endpoints, affinity: affinity_map() };
+                let content = match port.affinity {
+                    None => ChainRules::Endpoints(endpoints),
+                    Some(timeout) => rules.add_affinity(name, timeout, endpoints),
+                };
                 rules.chains.insert(chain, content);
             }
         }
         if !rules.reachable.is_empty() {
-            rules.affinity = affinity;
             rules.hairpins = chosen.on_node;
         }
         rules
+    }
+
+    /// Adds a chain and a set of clients for each endpoint, and returns the rules that choose one of them.
+    pub(super) fn add_affinity(
+        &mut self,
+        name: &ServicePortName,
+        timeout: Duration,
+        endpoints: Vec<SocketAddrV4>,
+    ) -> ChainRules {
+        let mut choices = Vec::new();
+        for endpoint in endpoints {
+            let chain = format!("endpoint/{name}/{endpoint}");
+            // The kernel cannot change the timeout of a set: another timeout is another set.
+            let clients = format!("clients/{name}/{endpoint}/{}", timeout.as_secs());
+            self.affinities.insert(clients.clone(), timeout);
+            let rules = ChainRules::Endpoint { endpoint, clients: clients.clone() };
+            self.chains.insert(chain.clone(), rules);
+            choices.push(EndpointWithClients { chain, clients });
+        }
+        ChainRules::Affinity(choices)
     }
 }
 

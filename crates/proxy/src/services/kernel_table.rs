@@ -5,10 +5,11 @@
 //!     map cluster, external, node-ports   protocol . address . port ──▶ goto a chain of the port
 //!     map …-unavailable                   protocol . address . port ──▶ goto reject, drop
 //!     map firewall                        protocol . address . port ──▶ goto a chain that drops other clients
-//!     chain service/NS/NAME/PROTO/PORT    a random one of its endpoints ▸ dnat
+//!     chain service/NS/NAME/PROTO/PORT    a random one of its endpoints ▸ dnat; with session affinity ▸ goto the chain of one
+//!     chain endpoint/…/ADDRESS:PORT       remember it for the client ▸ dnat
 //!     chain prerouting, output            look up ▸ the chain of the port
-//!     chain postrouting                   masquerade what is marked, or what comes back to where it comes from
 //!     chain unavailable-…                 no endpoint, no such Service or port ▸ reject
+//!     chain postrouting                   masquerade what is marked, or what comes back to where it comes from
 //! ```
 //!
 //! What a packet costs does not grow with the number of Services: it is looked up in at most three maps. Chains of the type nat see
@@ -22,14 +23,14 @@ use plumb_nftables::{
     LOCAL, Map, Register, Rejection, Set, SetName, SetOptions, Verdict, VerdictMap, address_and_port, types,
 };
 
-use super::decide::{ChainRules, Entry, SharedMap, Target};
+use super::decide::{ChainRules, EndpointWithClients, Entry, SharedMap, Target};
 use super::service::Network;
 use super::transaction::Transaction;
 
 /// The bit of the packet mark of connections that are to be masqueraded, which is removed before the packet leaves. kube-proxy
 /// has 0x4000 and the port mapping of the CNI project 0x2000; the higher bits are Calico's, Cilium's and Tailscale's.
 const MASQUERADE: u32 = 0x1000;
-/// How many clients a port remembers at most. Beyond that a client's connections go to any endpoint.
+/// How many clients an endpoint remembers at most. Beyond that a client's connections go to any endpoint.
 const MAX_CLIENTS: u32 = 65_536;
 
 const FIREWALL_PRIORITY: i32 = -110;
@@ -69,7 +70,8 @@ const ENDPOINTS: Map = Map {
     value_type: types::ADDRESS_AND_PORT,
     value_length: 8,
 };
-const ENDPOINT: Set = Set { name: "", key_type: types::ADDRESS_AND_PORT, key_length: 8 };
+const CLIENTS: Set = Set { name: "", key_type: types::IPV4_ADDR, key_length: 4 };
+const BY_NUMBER: VerdictMap = VerdictMap { name: "", key_type: types::INTEGER, key_length: 4 };
 const SOURCES: Set = Set { name: "", key_type: types::IPV4_ADDR, key_length: 4 };
 
 /// The registers of the parts of a key, and of an endpoint that was chosen.
@@ -77,7 +79,7 @@ const PROTOCOL: Register = Register(0);
 const FIRST: Register = Register(0);
 const SECOND: Register = Register(1);
 const THIRD: Register = Register(2);
-const CLIENT: Register = Register(4);
+const TRANSLATE: Expression = Expression::TranslateDestination { address: FIRST, port: SECOND };
 
 const ALL_MAPS: [SharedMap; 7] = [
     SharedMap::Cluster,
@@ -170,10 +172,10 @@ pub enum Pods {
 pub(crate) struct KernelTable {
     pub(crate) name: String,
     pub(crate) pods: Pods,
-}
-
     /// The addresses of Services.
     pub(crate) services: Network,
+}
+
 impl KernelTable {
     /// Replaces the table, whatever is in it, by one with this content.
     pub(crate) fn replace(&self, content: &Transaction, pods: &BTreeSet<Ipv4Addr>) -> Batch {
@@ -287,14 +289,12 @@ impl KernelTable {
             let rule = if map == SharedMap::ClusterUnavailable { from_pods(rule) } else { rule };
             batch.add_rule(&UNAVAILABLE_PREROUTING, &rule);
         }
-        self.add_masquerades(batch);
-    }
         let unallocated = self.reject_unallocated();
         batch.add_rule(&UNAVAILABLE_OUTPUT, &unallocated);
         batch.add_rule(&UNAVAILABLE_PREROUTING, &from_pods(unallocated));
+        self.add_masquerades(batch);
+    }
 
-    fn write(&self, batch: &mut Batch, transaction: &Transaction) {
-        for map in ALL_MAPS {
     /// Rejects what still has an address of Services: no Service has this address, or this port of it. kube-proxy rejects the
     /// one and drops the other; but a first packet from before the rules of its Service is better answered than sent again.
     /// What the machine serves at such an address itself is an address of the machine.
@@ -311,6 +311,8 @@ impl KernelTable {
         ])
     }
 
+    fn write(&self, batch: &mut Batch, transaction: &Transaction) {
+        for map in ALL_MAPS {
             let keys: Vec<Vec<u8>> =
                 transaction.remove_entries.iter().filter(|entry| entry.map == map).map(Entry::key).collect();
             batch.delete_verdicts(&map.definition(), keys.iter().map(Vec::as_slice));
@@ -322,7 +324,7 @@ impl KernelTable {
                 size: Some(MAX_CLIENTS),
                 ..SetOptions::default()
             };
-            batch.add_map_with(&affinity_map(name), &options);
+            batch.add_set_with(&Set { name, ..CLIENTS }, &options);
         }
         for chain in &transaction.add_chains {
             batch.add_regular_chain(chain);
@@ -359,9 +361,9 @@ impl KernelTable {
     fn fill(&self, batch: &mut Batch, chain: &str, rules: &ChainRules) {
         let goto = |chain: &str| Expression::Verdict(Verdict::Goto(chain.to_owned().into()));
         match rules {
-            ChainRules::Endpoints { endpoints, affinity } => {
-                fill_endpoints(batch, chain, endpoints, affinity.as_deref());
-            }
+            ChainRules::Endpoints(endpoints) => fill_endpoints(batch, chain, endpoints),
+            ChainRules::Affinity(endpoints) => fill_affinity(batch, chain, endpoints),
+            ChainRules::Endpoint { endpoint, clients } => fill_endpoint(batch, chain, *endpoint, clients),
             ChainRules::Masqueraded { to } => {
                 batch.add_rule_to(chain, &[set_mark(), vec![goto(to)]].concat());
             }
@@ -429,58 +431,63 @@ fn are_bridged_packets_filtered() -> bool {
         .is_ok_and(|value| value.trim() == "1")
 }
 
-fn affinity_map(name: &str) -> Map<'_> {
-    Map { name, key_type: types::IPV4_ADDR, ..ENDPOINTS }
-}
-
-fn fill_endpoints(batch: &mut Batch, chain: &str, endpoints: &[SocketAddrV4], affinity: Option<&str>) {
-    let translate = Expression::TranslateDestination { address: FIRST, port: SECOND };
-    let remember = |map: &str| Expression::Update {
-        set: map.to_owned().into(),
-        key: CLIENT,
-        value: Some(FIRST),
-        timeout: None,
-    };
-    let value = |endpoint: &SocketAddrV4| address_and_port(*endpoint.ip(), endpoint.port());
-    if let Some(map) = affinity {
-        let keys: Vec<Vec<u8>> = endpoints.iter().map(value).collect();
-        let set = batch.add_anonymous_set(&ENDPOINT, &keys);
-        batch.add_rule_to(
-            chain,
-            &[
-                Expression::SourceAddress(CLIENT),
-                Expression::Lookup { map: map.to_owned().into(), key: CLIENT, value: FIRST },
-                Expression::Contained { set, key: FIRST },
-                remember(map),
-                translate.clone(),
-            ],
-        );
-    }
+fn fill_endpoints(batch: &mut Batch, chain: &str, endpoints: &[SocketAddrV4]) {
     let mut rule = Vec::new();
-    if affinity.is_some() {
-        rule.push(Expression::SourceAddress(CLIENT));
-    }
-    let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
     if let [endpoint] = endpoints {
-        let [high, low] = endpoint.port().to_be_bytes();
-        rule.push(Expression::Value(FIRST, endpoint.ip().octets()));
-        rule.push(Expression::Value(SECOND, [high, low, 0, 0]));
+        rule.extend(endpoint_values(*endpoint));
     } else {
+        let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
         let elements: Vec<Element> = (0..count)
             .zip(endpoints)
-            .map(|(index, endpoint)| Element { key: index.to_ne_bytes().to_vec(), value: value(endpoint) })
+            .map(|(index, endpoint)| Element {
+                key: index.to_ne_bytes().to_vec(),
+                value: address_and_port(*endpoint.ip(), endpoint.port()),
+            })
             .collect();
         let map: SetName = batch.add_anonymous_map(&ENDPOINTS, &elements);
         rule.push(Expression::Random { register: FIRST, modulus: count });
         rule.push(Expression::Lookup { map, key: FIRST, value: FIRST });
     }
-    if let Some(map) = affinity {
-        // An update keeps the value of a key that the map has: the endpoint of before, which is gone.
-        rule.push(Expression::Remove { set: map.to_owned().into(), key: CLIENT, value: Some(FIRST) });
-        rule.push(remember(map));
-    }
-    rule.push(translate);
+    rule.push(TRANSLATE);
     batch.add_rule_to(chain, &rule);
+}
+
+/// The rules that choose an endpoint with session affinity. The rules that remember a client are apart from those that look it
+/// up, as kube-proxy has them: nft 1.0.6 aborts (`consumed > 0`) when it lists a rule that uses what a map has for the client.
+fn fill_affinity(batch: &mut Batch, chain: &str, endpoints: &[EndpointWithClients]) {
+    let goto = |chain: &str| Verdict::Goto(chain.to_owned().into());
+    for EndpointWithClients { chain: endpoint, clients } in endpoints {
+        batch.add_rule_to(
+            chain,
+            &[
+                Expression::SourceAddress(FIRST),
+                Expression::Contained { set: clients.clone().into(), key: FIRST },
+                Expression::Verdict(goto(endpoint)),
+            ],
+        );
+    }
+    let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
+    let by_number: Vec<(Vec<u8>, Verdict)> = (0..count)
+        .zip(endpoints)
+        .map(|(index, endpoint)| (index.to_ne_bytes().to_vec(), goto(&endpoint.chain)))
+        .collect();
+    let map = batch.add_anonymous_verdict_map(&BY_NUMBER, &by_number);
+    let random = Expression::Random { register: FIRST, modulus: count };
+    batch.add_rule_to(chain, &[random, Expression::LookupVerdict { map, key: FIRST }]);
+}
+
+fn fill_endpoint(batch: &mut Batch, chain: &str, endpoint: SocketAddrV4, clients: &str) {
+    let set = clients.to_owned().into();
+    let remember = Expression::Update { set, key: FIRST, value: None, timeout: None };
+    batch.add_rule_to(chain, &[Expression::SourceAddress(FIRST), remember]);
+    // A rule of its own: the one above ends at its update while the set is full.
+    let [address, port] = endpoint_values(endpoint);
+    batch.add_rule_to(chain, &[address, port, TRANSLATE]);
+}
+
+fn endpoint_values(endpoint: SocketAddrV4) -> [Expression; 2] {
+    let [high, low] = endpoint.port().to_be_bytes();
+    [Expression::Value(FIRST, endpoint.ip().octets()), Expression::Value(SECOND, [high, low, 0, 0])]
 }
 
 fn first_packet(rule: Vec<Expression>) -> Vec<Expression> {

@@ -3,26 +3,19 @@
 use std::time::Duration;
 
 use plumb_nftables::{
-    Batch, CONNECTION_NEW, Chain, ChainKind, Expression, Hook, Map, Register, Rejection, SetOptions, Verdict,
+    Batch, CONNECTION_NEW, Chain, ChainKind, Expression, Hook, Register, Rejection, Set, SetOptions, Verdict,
     VerdictMap, types,
 };
 
 const FIRST: Register = Register(0);
 const SECOND: Register = Register(1);
-const CLIENT: Register = Register(4);
 const FILTER: Chain =
     Chain { name: "probe-filter", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: 0 };
 const NAT: Chain = Chain { name: "probe", kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -100 };
 const POSTROUTING: Chain =
     Chain { name: "probe", kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
 const MAP: VerdictMap = VerdictMap { name: "probe-map", key_type: types::PROTOCOL_AND_PORT, key_length: 8 };
-const CLIENTS: Map = Map {
-    name: "probe-clients",
-    key_type: types::IPV4_ADDR,
-    key_length: 4,
-    value_type: types::ADDRESS_AND_PORT,
-    value_length: 8,
-};
+const CLIENTS: Set = Set { name: "probe-clients", key_type: types::IPV4_ADDR, key_length: 4 };
 
 /// Adds something to the table.
 type TryOut = fn(&mut Batch);
@@ -56,28 +49,21 @@ const FEATURES: [(&str, TryOut); 7] = [
         batch.add_chain(&FILTER);
         batch.add_rule(&FILTER, &[Expression::DestinationKind(FIRST)]);
     }),
-    ("random numbers and maps that rules change (CONFIG_NFT_NUMGEN)", |batch| {
+    ("random numbers and sets that rules change (CONFIG_NFT_NUMGEN)", |batch| {
         let options = SetOptions {
             dynamic: true,
             timeout: Some(Duration::from_secs(1)),
             size: Some(1),
             ..SetOptions::default()
         };
-        batch.add_map_with(&CLIENTS, &options);
+        batch.add_set_with(&CLIENTS, &options);
         batch.add_chain(&FILTER);
         batch.add_rule(
             &FILTER,
             &[
-                Expression::SourceAddress(CLIENT),
                 Expression::Random { register: FIRST, modulus: 2 },
-                Expression::Value(SECOND, [0, 1, 0, 0]),
-                Expression::Update {
-                    set: CLIENTS.name.into(),
-                    key: CLIENT,
-                    value: Some(FIRST),
-                    timeout: None,
-                },
-                Expression::Remove { set: CLIENTS.name.into(), key: CLIENT, value: Some(FIRST) },
+                Expression::SourceAddress(FIRST),
+                Expression::Update { set: CLIENTS.name.into(), key: FIRST, value: None, timeout: None },
             ],
         );
     }),

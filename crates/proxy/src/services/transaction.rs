@@ -26,7 +26,7 @@ pub(crate) struct Table {
 pub(crate) struct Transaction {
     /// Entries that are removed, or replaced.
     pub(crate) remove_entries: BTreeSet<Entry>,
-    /// Maps of the endpoints of clients.
+    /// Sets of clients that stay with an endpoint.
     pub(crate) add_affinities: BTreeMap<String, Duration>,
     pub(crate) add_chains: BTreeSet<String>,
     /// Existing chains whose rules are replaced or removed.
@@ -181,10 +181,10 @@ impl Transaction {
             self.flush_chains.insert(chain.clone());
             self.remove_chains.insert(chain.clone());
         }
-        if old.affinity != new.affinity {
-            self.add_affinities.extend(new.affinity.clone());
-            self.remove_affinities.extend(old.affinity.iter().map(|(map, _)| map.clone()));
-        }
+        let added = new.affinities.iter().filter(|(set, _)| !old.affinities.contains_key(*set));
+        self.add_affinities.extend(added.map(|(set, timeout)| (set.clone(), *timeout)));
+        let removed = old.affinities.keys().filter(|set| !new.affinities.contains_key(*set));
+        self.remove_affinities.extend(removed.cloned());
     }
 }
 

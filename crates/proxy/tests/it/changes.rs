@@ -74,11 +74,16 @@ fn the_rules_of_a_former_agent_stay_until_everything_is_listed() {
 fn a_change_is_small_however_many_services_there_are() {
     on_own_machine(|| {
         let Some(mut proxy) = programmer() else { return };
-        let web = Host::pod(2);
-        web.serve_tcp(8080);
-        // Without session affinity: nft 1.0.6 aborts at an `update` of a map with a value that a map has given.
+        let webs = [2, 3].map(Host::pod);
+        for web in &webs {
+            web.serve_tcp(8080);
+        }
+        let endpoints_of_all: Vec<_> = webs.iter().map(|web| ready(web.address)).collect();
+        // Those with session affinity have other rules, which nft must be able to read, too.
+        let spec =
+            |number| if number % 2 == 0 { json!({ "sessionAffinity": "ClientIP" }) } else { json!({}) };
         let all = (1..=250).flat_map(|number| {
-            [service(number, json!({})), endpoints(number, "TCP", 8080, &[ready(web.address)])]
+            [service(number, spec(number)), endpoints(number, "TCP", 8080, &endpoints_of_all)]
         });
         apply(&mut proxy, all);
         for number in [1, 250] {

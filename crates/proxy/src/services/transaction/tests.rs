@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::services::decide::SharedMap;
+use crate::services::decide::{EndpointWithClients, SharedMap};
 
 /// The table of a kernel, which refuses what a real one refuses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,8 +59,14 @@ impl Kernel {
         }
         for rules in self.chains.values() {
             match rules {
-                Some(ChainRules::Endpoints { affinity: Some(map), .. }) => {
-                    assert!(self.affinities.contains_key(map), "a chain refers to {map}");
+                Some(ChainRules::Affinity(endpoints)) => {
+                    for EndpointWithClients { chain, clients } in endpoints {
+                        assert!(self.chains.contains_key(chain), "a chain refers to {chain}");
+                        assert!(self.affinities.contains_key(clients), "a chain refers to {clients}");
+                    }
+                }
+                Some(ChainRules::Endpoint { clients, .. }) => {
+                    assert!(self.affinities.contains_key(clients), "a chain refers to {clients}");
                 }
                 Some(ChainRules::Masqueraded { to }) => assert!(self.chains.contains_key(to)),
                 Some(ChainRules::OnNode { cluster, local }) => {
@@ -94,8 +100,6 @@ fn rules(name: &ServicePortName, endpoints: &[u8], affinity: u8, address: u8, ex
         rules.entries.insert(claimed, Target::Reject);
         return rules;
     }
-    let map = (affinity > 0).then(|| format!("affinity/{name}/{affinity}"));
-    rules.affinity = map.clone().map(|map| (map, Duration::from_secs(affinity.into())));
     let addresses: Vec<SocketAddrV4> = endpoints
         .iter()
         .collect::<BTreeSet<_>>()
@@ -104,7 +108,12 @@ fn rules(name: &ServicePortName, endpoints: &[u8], affinity: u8, address: u8, ex
         .collect();
     rules.hairpins = addresses.iter().map(|address| *address.ip()).collect();
     rules.reachable = addresses.iter().copied().collect();
-    rules.chains.insert(chain.clone(), ChainRules::Endpoints { endpoints: addresses, affinity: map });
+    let content = if affinity > 0 {
+        rules.add_affinity(name, Duration::from_secs(affinity.into()), addresses)
+    } else {
+        ChainRules::Endpoints(addresses)
+    };
+    rules.chains.insert(chain.clone(), content);
     rules.entries.insert(claimed, Target::Chain(chain.clone()));
     if external {
         let outer = format!("external/{name}");
