@@ -79,6 +79,28 @@ impl Cache {
         })
     }
 
+    /// The folder of upstream's end-to-end tests, for their release.
+    pub(crate) fn e2e_folder(&self) -> PathBuf {
+        self.root.join(format!("e2e-{}", release::VERSION))
+    }
+
+    /// A program of upstream's end-to-end tests, if it was obtained: `e2e.test`, or one of their images.
+    pub fn e2e_program(&self, program: &str) -> Result<PathBuf, Error> {
+        self.e2e_file(&Path::new("bin").join(program))
+    }
+
+    /// A file of upstream's end-to-end tests, if it was obtained.
+    pub(crate) fn e2e_file(&self, name: &Path) -> Result<PathBuf, Error> {
+        let path = self.e2e_folder().join(name);
+        if path.exists() {
+            return Ok(path);
+        }
+        Err(Error::Missing {
+            program: format!("{}; `testbed obtain --e2e` makes it", name.display()),
+            places: path.display().to_string(),
+        })
+    }
+
     /// The unpacked Debian packages, one folder each.
     pub fn debian(&self) -> PathBuf {
         self.root.join("debian")

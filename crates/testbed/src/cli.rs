@@ -13,7 +13,7 @@ use crate::error::{Error, IoContext as _, full_text};
 use crate::image::ProgramImage;
 use crate::instance::NODES;
 use crate::release::{self, Release};
-use crate::{assets, cache::Cache, init, launcher, leftovers, monitor, obtain};
+use crate::{assets, cache::Cache, e2e, init, launcher, leftovers, monitor, obtain};
 
 /// A real Kubernetes in processes, for tests.
 #[derive(Debug, Parser)]
@@ -36,14 +36,19 @@ enum Subject {
         /// Get Helm, too.
         #[arg(long)]
         helm: bool,
-        /// Get containerd, etcd and what else comes in packages, and no Kubernetes.
+        /// Get upstream's end-to-end tests alone, and make the images that they use.
         #[arg(long, conflicts_with_all = ["autoscaler", "helm"])]
+        e2e: bool,
+        /// Get containerd, etcd and what else comes in packages, and no Kubernetes.
+        #[arg(long, conflicts_with_all = ["autoscaler", "helm", "e2e"])]
         packages: bool,
     },
+    /// Runs upstream's end-to-end tests against a cluster.
+    E2e(e2e::Run),
     /// Starts a cluster and runs it until Ctrl-C.
     Up(Up),
     /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender, vpa-updater,
-    /// vpa-admission-controller, metrics-server or helm.
+    /// vpa-admission-controller, metrics-server, helm or e2e.test.
     Which {
         /// The release of Kubernetes.
         #[arg(long, value_enum, default_value_t)]
@@ -131,7 +136,14 @@ pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Subject::Obtain { packages: true, .. } => Cache::of_user()
             .and_then(|cache| obtain::obtain_packages(&cache, &mut |line: &str| eprintln!("{line}"))),
+        Subject::Obtain { e2e: true, .. } => Cache::of_user()
+            .and_then(|cache| obtain::obtain_e2e(&cache, &mut |line: &str| eprintln!("{line}"))),
         Subject::Obtain { release, autoscaler, helm, .. } => get(release, autoscaler, helm),
+        Subject::E2e(run) => match Cache::of_user().and_then(|cache| e2e::run(&cache, &run)) {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => return ExitCode::FAILURE,
+            Err(error) => Err(error),
+        },
         Subject::Up(up) => run_up(up),
         Subject::Which { release, program } => which(release, &program),
         Subject::Clean => leftovers::clean().map(|dirs| {
@@ -168,6 +180,7 @@ fn which(release: Release, program: &str) -> Result<(), Error> {
             cache.autoscaler_program(program)?
         }
         release::HELM => cache.helm()?,
+        _ if release::E2E_PROGRAMS.iter().any(|(own, _)| *own == program) => cache.e2e_program(program)?,
         release::METRICS_SERVER => assets::kubernetes_program(&cache, Release::default(), program)?,
         _ => assets::kubernetes_program(&cache, release, program)?,
     };

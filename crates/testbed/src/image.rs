@@ -30,14 +30,14 @@ pub struct ProgramImage {
     pub args: Vec<String>,
 }
 
-/// The content of images, and its digest.
-struct Layer {
+/// A part of the content of images, and its digest.
+pub(crate) struct Layer {
     digest: String,
     tar: Vec<u8>,
 }
 
 impl Layer {
-    fn new(tar: Vec<u8>) -> Self {
+    pub(crate) fn new(tar: Vec<u8>) -> Self {
         Self { digest: sha256(&tar), tar }
     }
 
@@ -54,47 +54,62 @@ pub(crate) fn write_archive(path: &Path, busybox: &Path, programs: &[ProgramImag
         (BUSYBOX, json!({ "Cmd": ["/bin/sh"], "Env": ["PATH=/bin"] })),
         (PAUSE, json!({ "Entrypoint": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"] })),
     ];
-    images.add(&layer, &base).doing("write", path)?;
+    for (name, config) in &base {
+        images.add(&[&layer], name, config).doing("write", path)?;
+    }
     for ProgramImage { name, program, args } in programs {
         let file = format!("/{}", program.file_name().unwrap_or_default().to_string_lossy());
         let entrypoint: Vec<&String> = [&file].into_iter().chain(args).collect();
         let config = json!({ "Entrypoint": entrypoint, "WorkingDir": "/" });
         let layer = Layer::new(program_layer(program)?);
-        images.add(&layer, &[(name, config)]).doing("write", path)?;
+        images.add(&[&layer], name, &config).doing("write", path)?;
     }
     images.finish().doing("write", path)
 }
 
 /// A docker-archive that is being written.
-struct Images {
+pub(crate) struct Images {
     archive: tar::Builder<File>,
     manifest: Vec<Value>,
+    written: BTreeSet<String>,
 }
 
 impl Images {
-    fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { archive: tar::Builder::new(File::create(path)?), manifest: Vec::new() })
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let archive = tar::Builder::new(File::create(path)?);
+        Ok(Self { archive, manifest: Vec::new(), written: BTreeSet::new() })
     }
 
-    /// Adds images over one layer, each with its name and configuration.
-    fn add(&mut self, layer: &Layer, images: &[(&str, Value)]) -> io::Result<()> {
-        regular(&mut self.archive, &layer.path(), 0o644, &layer.tar)?;
-        for (name, config) in images {
-            let text = json!({
-                "architecture": architecture(),
-                "os": "linux",
-                "config": config,
-                "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)] },
-            })
-            .to_string();
-            let file = format!("{}.json", sha256(text.as_bytes()));
-            regular(&mut self.archive, &file, 0o644, text.as_bytes())?;
-            self.manifest.push(json!({ "Config": file, "RepoTags": [name], "Layers": [layer.path()] }));
+    /// Adds an image. Layers that several images have are written once.
+    pub(crate) fn add(&mut self, layers: &[&Layer], name: &str, config: &Value) -> io::Result<()> {
+        for layer in layers {
+            self.write(layer.path(), &layer.tar)?;
         }
+        let digests: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", layer.digest)).collect();
+        let text = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": config,
+            "rootfs": { "type": "layers", "diff_ids": digests },
+        })
+        .to_string();
+        let file = format!("{}.json", sha256(text.as_bytes()));
+        self.write(file.clone(), text.as_bytes())?;
+        let paths: Vec<String> = layers.iter().map(|layer| layer.path()).collect();
+        self.manifest.push(json!({ "Config": file, "RepoTags": [name], "Layers": paths }));
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    fn write(&mut self, path: String, content: &[u8]) -> io::Result<()> {
+        if self.written.contains(&path) {
+            return Ok(());
+        }
+        regular(&mut self.archive, &path, 0o644, content)?;
+        self.written.insert(path);
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         let manifest = Value::from(self.manifest).to_string();
         regular(&mut self.archive, "manifest.json", 0o644, manifest.as_bytes())?;
         self.archive.into_inner()?.sync_all()
@@ -161,13 +176,18 @@ fn layer(busybox: &Path) -> io::Result<Vec<u8>> {
     layer.into_inner()
 }
 
-fn regular<W: Write>(archive: &mut tar::Builder<W>, path: &str, mode: u32, content: &[u8]) -> io::Result<()> {
+pub(crate) fn regular<W: Write>(
+    archive: &mut tar::Builder<W>,
+    path: &str,
+    mode: u32,
+    content: &[u8],
+) -> io::Result<()> {
     let mut header = header(tar::EntryType::Regular, mode, content.len());
     archive.append_data(&mut header, path, content)
 }
 
 /// A header with no owner and no time in it: the same busybox gives the same image, byte for byte.
-fn header(kind: tar::EntryType, mode: u32, size: usize) -> tar::Header {
+pub(crate) fn header(kind: tar::EntryType, mode: u32, size: usize) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);

@@ -32,6 +32,7 @@ pub mod cli;
 mod client;
 mod cluster;
 mod containerd;
+mod e2e;
 mod error;
 mod event;
 mod image;
@@ -56,7 +57,7 @@ pub use error::Error;
 pub use event::{Endpoints, RuntimeEndpoints};
 pub use image::{BUSYBOX, PAUSE, ProgramImage};
 pub use leftovers::clean;
-pub use obtain::{obtain, obtain_autoscaler, obtain_helm, obtain_packages};
+pub use obtain::{obtain, obtain_autoscaler, obtain_e2e, obtain_helm, obtain_packages};
 pub use release::{AUTOSCALER_VERSION, HELM_VERSION, METRICS_SERVER_VERSION, Release, VERSION};
 
 /// Chooses the one crypto provider for this process; a second call changes nothing.

@@ -5,6 +5,7 @@
 
 mod debian;
 mod golang;
+pub(crate) mod images;
 mod tool;
 
 use crate::assets;
@@ -42,4 +43,23 @@ pub fn obtain_autoscaler(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(),
 pub fn obtain_helm(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
     golang::obtain(&GoModule::helm(cache), say)
+}
+
+/// Obtains upstream's end-to-end tests, and makes the images that they use.
+pub fn obtain_e2e(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
+    debian::obtain(cache, say)?;
+    let module = GoModule::e2e(cache);
+    golang::obtain(&module, say)?;
+    // The names of the conformance tests, and the pictures and certificates of images.
+    for (folder, name) in [
+        ("test/conformance/testdata", "conformance"),
+        ("test/images/agnhost/porter", "porter"),
+        ("test/images/kitten/html", "kitten"),
+        ("test/images/nautilus/html", "nautilus"),
+    ] {
+        golang::copy(&module, release::KUBERNETES_MODULE, folder, &cache.e2e_folder().join(name))?;
+    }
+    debian::obtain_with_dependencies(cache, images::PACKAGES, images::ROOT, say)?;
+    images::make(cache, say)
 }

@@ -112,6 +112,20 @@ pub const HELM_VERSION: &str = "v3.22.0";
 /// The name that Helm has in the cache.
 pub(crate) const HELM: &str = "helm";
 
+/// Upstream's end-to-end tests.
+pub(crate) const E2E: &str = "e2e.test";
+
+/// What the Go module in `e2e/` builds, and the package of each: the tests, and the programs of the images that they use.
+pub(crate) const E2E_PROGRAMS: [(&str, &str); 4] = [
+    ("agnhost", "k8s.io/kubernetes/test/images/agnhost"),
+    ("nonewprivs", "k8s.io/kubernetes/test/images/nonewprivs"),
+    ("sample-apiserver", "k8s.io/sample-apiserver"),
+    (E2E, "k8s.io/kubernetes/test/e2e"),
+];
+
+/// The module that the tests are in.
+pub(crate) const KUBERNETES_MODULE: &str = "k8s.io/kubernetes";
+
 /// The release of metrics-server that the same module pins. Its `replace` lines are the versions that Kubernetes is built
 /// from, whatever metrics-server asks for: nearly all of it is compiled for kube-apiserver already.
 pub const METRICS_SERVER_VERSION: &str = "v0.9.0";
@@ -167,6 +181,19 @@ impl GoModule {
             programs: cache.helm_folder().join("bin"),
             packages: vec![(HELM, "helm.sh/helm/v3/cmd/helm".to_owned())],
             linker_flags,
+        }
+    }
+
+    /// Upstream's end-to-end tests, and the programs of their images.
+    pub(crate) fn e2e(cache: &Cache) -> Self {
+        Self {
+            title: format!("e2e.test {VERSION}"),
+            go_mod: include_str!("../e2e/go.mod"),
+            go_sum: include_str!("../e2e/go.sum"),
+            module: cache.e2e_folder().join("module"),
+            programs: cache.e2e_folder().join("bin"),
+            packages: E2E_PROGRAMS.map(|(program, package)| (program, package.to_owned())).to_vec(),
+            linker_flags: linker_flags(VERSION),
         }
     }
 
@@ -260,6 +287,16 @@ mod tests {
         assert!(module.go_sum.contains(&format!("helm.sh/helm/v3 {HELM_VERSION} h1:")));
         assert!(module.go_mod.contains(&format!("tool {}\n", module.packages[0].1)));
         assert!(module.linker_flags.contains("chartutil.k8sVersionMinor=36"));
+    }
+
+    #[test]
+    fn the_module_of_the_end_to_end_tests_pins_the_release_and_the_programs_of_images() {
+        let module = GoModule::e2e(&Cache::at(PathBuf::new()));
+        assert!(module.go_mod.contains(&format!("{KUBERNETES_MODULE} {VERSION}")));
+        assert!(module.go_sum.contains(&format!("{KUBERNETES_MODULE} {VERSION} h1:")));
+        for (program, package) in module.packages.iter().filter(|(program, _)| *program != E2E) {
+            assert!(module.go_mod.contains(&format!("\t{package}\n")), "{program}");
+        }
     }
 
     #[test]
