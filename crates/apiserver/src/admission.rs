@@ -18,7 +18,7 @@
 //!
 //! Add a file below `admission/`, named as the plugin: a pure decision over values, and a `Plugin` that reads what the
 //! decision needs from the store. `Plugin::handles` must be cheap, by kind and operation, since the chain calls it for every
-//! write. Add the plugin to `Chain::new` at its position in the order of kube-apiserver. Plugins are synchronous: what they
+//! write. Add the plugin to the list of the kinds' plugins at its position in the order of kube-apiserver. Plugins are synchronous: what they
 //! read is in memory. If a plugin needs an object that another client is about to write, it returns the object from
 //! `Plugin::awaits`, and the chain waits for it.
 //!
@@ -26,31 +26,30 @@
 //! has to write beside the object is a charge.
 
 mod awaited;
-mod certificates;
-mod claim_resize;
+pub(crate) mod certificates;
+pub(crate) mod claim_resize;
 mod condition;
-mod defaults;
+pub(crate) mod defaults;
 mod effort;
 mod evaluation;
-mod limit_ranger;
+pub(crate) mod limit_ranger;
 mod matching;
 mod namespace_lifecycle;
 mod no_escalation;
-mod node_restriction;
+pub(crate) mod node_restriction;
 mod patched;
 mod plugins;
-mod pod_resize;
+pub(crate) mod pod_resize;
 pub(crate) mod policy;
-mod priority;
+pub(crate) mod priority;
 mod request;
-mod resource_quota;
-mod runtime_class;
-mod service_account;
+pub(crate) mod resource_quota;
+pub(crate) mod runtime_class;
+pub(crate) mod service_account;
 mod snapshot;
 mod webhook;
 
 pub use plugins::{Plugins, UnknownPlugin};
-pub(crate) use priority::system_classes;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -254,6 +253,14 @@ pub(crate) trait Plugin: Send + Sync {
     fn validate(&self, _: &Attributes<'_>, _: &Value) -> Result<(), ApiError> {
         Ok(())
     }
+
+    /// What is written in the same transaction as the object, such as the status of the quotas that count it.
+    ///
+    /// Each write has the revision that was read as a precondition, so that of two requests that charge at once one charges
+    /// again.
+    fn charge(&self, _: &Attributes<'_>, _: &Value) -> Result<Vec<Write>, ApiError> {
+        Ok(Vec::new())
+    }
 }
 
 /// The enabled plugins, policies and webhooks.
@@ -262,40 +269,23 @@ pub(crate) struct Chain {
     mutating: MutatingPolicies,
     policies: ValidatingPolicies,
     webhooks: Webhooks,
-    quota: bool,
 }
 
 impl Chain {
-    /// The enabled plugins, in the order of kube-apiserver. Policies and webhooks come from the store.
-    pub(crate) fn new(on: &Plugins, store: &Store) -> Self {
-        let all: [Box<dyn Plugin>; 18] = [
+    /// The enabled plugins: first those that handle every kind, then those of the kinds, in their order. Policies and
+    /// webhooks come from the store.
+    pub(crate) fn new(on: &Plugins, of_kinds: Vec<Box<dyn Plugin>>, store: &Store) -> Self {
+        let generic: [Box<dyn Plugin>; 3] = [
             Box::new(no_escalation::NoEscalation),
             Box::new(policy::ParameterPermission),
             Box::new(namespace_lifecycle::NamespaceLifecycle),
-            Box::new(limit_ranger::LimitRanger),
-            Box::new(service_account::ServiceAccount),
-            Box::new(node_restriction::NodeRestriction),
-            Box::new(defaults::TaintNodesByCondition),
-            Box::new(priority::Priority),
-            Box::new(defaults::DefaultTolerationSeconds),
-            Box::new(defaults::DefaultStorageClass),
-            Box::new(defaults::StorageObjectInUseProtection),
-            Box::new(claim_resize::PersistentVolumeClaimResize),
-            Box::new(runtime_class::RuntimeClass),
-            Box::new(certificates::CertificateApproval),
-            Box::new(certificates::CertificateSigning),
-            Box::new(certificates::CertificateSubjectRestriction),
-            Box::new(defaults::DefaultIngressClass),
-            Box::new(pod_resize::PodResize),
         ];
-        let plugins = all.into_iter().filter(|plugin| on.is_on(plugin.name())).collect();
-        let (mutating, policies) = (MutatingPolicies::new(on, store), ValidatingPolicies::new(on, store));
+        let all = generic.into_iter().chain(of_kinds);
         Self {
-            plugins,
-            mutating,
-            policies,
+            plugins: all.filter(|plugin| on.is_on(plugin.name())).collect(),
+            mutating: MutatingPolicies::new(on, store),
+            policies: ValidatingPolicies::new(on, store),
             webhooks: Webhooks::new(on),
-            quota: on.is_on(resource_quota::NAME),
         }
     }
 
@@ -368,10 +358,12 @@ impl Chain {
         Ok(options)
     }
 
-    /// The writes of quotas that count the object, which are stored in the same transaction.
-    ///
-    /// Each has the revision that was read as a precondition, so that of two requests that count at once one counts again.
+    /// The writes of plugins that are stored in the same transaction as the object, such as those of quotas.
     pub(crate) fn charge(&self, attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
-        if self.quota { resource_quota::charge(attributes, new) } else { Ok(Vec::new()) }
+        let mut writes = Vec::new();
+        for plugin in self.handling(attributes) {
+            writes.extend(plugin.charge(attributes, new)?);
+        }
+        Ok(writes)
     }
 }

@@ -20,6 +20,7 @@ use plumb_apischema::Schema;
 use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
 use plumb_store::{EventFilter, Key, MAX_ATTRIBUTE, Prefix};
+use serde_json::Value;
 
 pub use custom::Custom;
 pub(crate) use custom::{Converter, Since, StaleWrite, signed_numbers, whole_numbers};
@@ -30,7 +31,8 @@ pub(crate) use readable::Readable;
 pub use resource::{Name, Resource, Subresource};
 pub(crate) use strategy::{
     Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, Requester, ReviewContext, ReviewHandler,
-    StatusMetadataChecks, Storage, Strategy, SubresourceHandler, SubresourceStrategy, Validation, invalid,
+    StatusMetadataChecks, Storage, Strategy, SubresourceAction, SubresourceHandler, SubresourceStrategy,
+    Validation, invalid,
 };
 
 use conversion::StoredAs;
@@ -69,10 +71,14 @@ pub enum Form {
 pub struct Builtin {
     pub(crate) kind: &'static Kind,
     strategy: &'static dyn Strategy,
+    defaults: Defaults,
 }
 
 /// The strategies of the built-in kinds, by group and kind.
 pub(crate) type Strategies = fn(&str, &str) -> &'static dyn Strategy;
+
+/// Fills in the defaults of the fields that an object of a built-in kind leaves out: by group, version and kind.
+pub(crate) type Defaults = fn(&str, &str, &str, &mut Value, &Rules);
 
 impl Deref for Row {
     type Target = Served;
@@ -88,10 +94,11 @@ impl Row {
         resource: &'static plumb_apischema::schema::Resource,
         kind: &'static Kind,
         strategies: Strategies,
+        defaults: Defaults,
     ) -> Self {
         let strategy = strategies(resource.group, resource.kind);
         let stored_as = strategy.stored_as(resource.version);
-        let body = Form::Builtin(Builtin { kind, strategy });
+        let body = Form::Builtin(Builtin { kind, strategy, defaults });
         Self(Arc::new(Served { resource: resource.into(), body, stored_as }))
     }
 
@@ -121,6 +128,13 @@ impl Row {
         match &self.body {
             Form::Builtin(builtin) => builtin.strategy,
             Form::Custom(custom) => custom,
+        }
+    }
+
+    /// Fills in the defaults that the types of the fields have. Definitions have those of custom kinds.
+    pub(crate) fn apply_defaults(&self, object: &mut Value, rules: &Rules) {
+        if let Form::Builtin(builtin) = &self.body {
+            (builtin.defaults)(self.group(), self.version(), self.kind(), object, rules);
         }
     }
 
@@ -249,7 +263,7 @@ pub struct Kinds {
 impl Kinds {
     /// The stable kinds of Kubernetes, and those that are served unstable: all that can be read, and reviews, which can only be
     /// created.
-    pub(crate) fn builtin(strategies: Strategies) -> Self {
+    pub(crate) fn builtin(strategies: Strategies, defaults: Defaults) -> Self {
         let schema = Schema::builtin();
         let rows = schema
             .resources()
@@ -257,7 +271,7 @@ impl Kinds {
             .filter_map(|resource| {
                 let kind = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);
-                Some((key, Row::of_builtin(resource, kind, strategies)))
+                Some((key, Row::of_builtin(resource, kind, strategies, defaults)))
             })
             .filter(|(_, row)| is_stable(row.version()) || row.strategy().is_served_unstable())
             .filter(|(_, row)| row.resource.allows("get") || row.is_review())

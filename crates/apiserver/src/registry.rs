@@ -39,7 +39,6 @@ mod scheduling;
 mod storage;
 pub mod validate;
 
-pub(crate) use autoscaling::scale;
 pub(crate) use certificates::certificate_signing_request;
 pub(crate) use core::pod;
 
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_strategy_is_the_only_one_of_a_kind_that_is_served() {
-        let kinds = Kinds::builtin(super::strategy_of);
+        let kinds = Kinds::builtin(super::strategy_of, |_, _, _, _, _| {});
         let served: BTreeSet<_> = kinds.iter().map(|row| (row.group(), row.kind())).collect();
         let mut seen = BTreeSet::new();
         for (group, kind, _) in STRATEGIES {
@@ -195,7 +194,7 @@ mod tests {
 
     #[test]
     fn every_subresource_that_is_served_has_a_strategy_or_a_handler() {
-        for row in Kinds::builtin(super::strategy_of).iter() {
+        for row in Kinds::builtin(super::strategy_of, |_, _, _, _, _| {}).iter() {
             for subresource in &row.resource.subresources {
                 let (strategy, name) = (row.strategy(), &*subresource.name);
                 let is_generic = matches!(name, "status" | "scale");

@@ -20,19 +20,19 @@ use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::in_flight::{Origin, Permit};
 use crate::kinds::conversion::ServedVersion;
-use crate::kinds::{Kinds, Row, Storage};
+use crate::kinds::{Row, Storage};
 use crate::metrics::{self, Labels, Present, Series};
 use crate::negotiation::Accepted;
 use crate::outgoing::ResponseEncoding;
 use crate::request_body::{Received, RequestBody};
 use crate::serve::Interactive;
 use crate::shutdown::Shutdown;
-use crate::state::{ApiServer, Config, Features};
+use crate::state::{ApiServer, BuiltinKinds, Config};
 use crate::target::{Address, Query, Target, Verb};
 use crate::user::{ANONYMOUS, User};
 use crate::{
-    bootstrap_roles, delegate, delete, discovery, health, metrics_api, read, registry, reviews, scope,
-    subresource, system_objects, version, watch, write,
+    bootstrap_roles, delegate, delete, discovery, health, metrics_api, read, reviews, scope, subresource,
+    version, watch, write,
 };
 
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
@@ -57,21 +57,12 @@ fn handle(
 }
 
 impl ApiServer {
-    /// An API server over a store. Creates the objects that every cluster has, if they are missing.
-    pub fn new(config: Config) -> Result<Self, ApiError> {
-        Self::with_features(config, Features::default())
-    }
-
-    /// An API server with features that are off by default.
-    pub fn with_features(config: Config, features: Features) -> Result<Self, ApiError> {
-        let strategies = if features.scale_to_zero {
-            registry::strategy_of_scaling_to_zero
-        } else {
-            registry::strategy_of
-        };
-        let kinds = Kinds::builtin(strategies).under(&config.rules);
-        let server = Self::of(config, kinds, handle);
-        system_objects::ensure(server.cluster())?;
+    /// An API server over a store, with the built-in kinds that it serves. Creates the objects that every cluster has, if
+    /// they are missing.
+    pub(crate) fn with_kinds(config: Config, builtin: BuiltinKinds) -> Result<Self, ApiError> {
+        let create_system_objects = builtin.create_system_objects;
+        let server = Self::of(config, builtin, handle);
+        create_system_objects(server.cluster())?;
         bootstrap_roles::ensure(server.cluster())?;
         server.cluster().definitions().serve()?;
         Ok(server)

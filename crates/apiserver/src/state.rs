@@ -14,7 +14,7 @@ use plumb_store::Store;
 use plumb_supervise::Supervisor;
 
 use crate::accounts::Accounts;
-use crate::admission::{Chain, Plugins};
+use crate::admission::{Chain, Plugin, Plugins};
 use crate::aggregation::Aggregator;
 use crate::authn::Authenticator;
 use crate::body::Body;
@@ -23,7 +23,7 @@ use crate::completion::Tasks;
 use crate::encoders::Encoders;
 use crate::error::ApiError;
 use crate::in_flight::{InFlight, Limits};
-use crate::kinds::Kinds;
+use crate::kinds::{Defaults, Kinds, Strategies};
 use crate::kubelet::KubeletClient;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
@@ -52,11 +52,17 @@ pub struct Config {
     pub usage: Option<Arc<dyn UsageSource>>,
 }
 
-/// Features of the API that are off by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features {
-    /// `minReplicas` of a `HorizontalPodAutoscaler` may be zero (gate `HPAScaleToZero`).
-    pub scale_to_zero: bool,
+/// The built-in kinds of a server, and all that knows them by name. The server itself knows none.
+pub(crate) struct BuiltinKinds {
+    /// The strategy of each kind.
+    pub(crate) strategies: Strategies,
+    /// The defaults of each kind.
+    pub(crate) defaults: Defaults,
+    /// The admission plugins that decide by kind, in the order in which they are called. They come after those that handle
+    /// every kind.
+    pub(crate) plugins: Vec<Box<dyn Plugin>>,
+    /// Creates the objects that every cluster has, if they are missing.
+    pub(crate) create_system_objects: fn(&Cluster) -> Result<(), ApiError>,
 }
 
 /// What handles requests. It is neither generic nor `async`, so that the handlers are compiled with this crate and not with
@@ -96,12 +102,13 @@ struct Shared {
 }
 
 impl ApiServer {
-    /// An API server over a store, which serves kinds by a handler.
-    pub(crate) fn of(config: Config, kinds: Kinds, handler: Handler) -> Self {
+    /// An API server over a store, which handles requests by a handler.
+    pub(crate) fn of(config: Config, builtin: BuiltinKinds, handler: Handler) -> Self {
         let Config { store, rules, clock, limits, authenticator, nodes, plugins, usage } = config;
+        let kinds = Kinds::builtin(builtin.strategies, builtin.defaults).under(&rules);
         let in_flight = InFlight::new(limits);
         let shared = Shared {
-            admission: Chain::new(&plugins, &store),
+            admission: Chain::new(&plugins, builtin.plugins, &store),
             cluster: Arc::new(Cluster::new(store, rules, clock, kinds)),
             handler,
             authenticator,

@@ -1,6 +1,6 @@
 //! Subresources: the status, the scale, a resize, a binding.
 
-mod binding;
+mod action;
 mod eviction;
 mod scale;
 mod token;
@@ -37,8 +37,8 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     // The futures of connections to nodes are boxed, so that those of all other requests are not as large.
     match strategy.subresource_handler(name).ok_or_else(ApiError::no_such_path)? {
+        SubresourceHandler::Action(action) => action::perform(call, action).await,
         SubresourceHandler::Attach => Box::pin(nodes::streams::attach(call)).await,
-        SubresourceHandler::Binding => binding::bind(call).await,
         SubresourceHandler::Eviction => eviction::evict(call).await,
         SubresourceHandler::Exec => Box::pin(nodes::streams::exec(call)).await,
         SubresourceHandler::Log => Box::pin(nodes::log::answer(call)).await,

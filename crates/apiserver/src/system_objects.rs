@@ -3,7 +3,7 @@
 use plumb_store::{Key, Write, WriteError};
 use serde_json::{Value, json};
 
-use crate::admission::system_classes;
+use crate::admission::priority::system_classes;
 use crate::allocation::NETWORK_TEXT;
 use crate::cluster::Cluster;
 use crate::error::{ApiError, store_failed};

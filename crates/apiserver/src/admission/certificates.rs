@@ -12,7 +12,7 @@ const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 
 /// Rejects an approval by a user who may not `approve` for the signer of the request.
-pub(super) struct CertificateApproval;
+pub(crate) struct CertificateApproval;
 
 impl Plugin for CertificateApproval {
     fn name(&self) -> &'static str {
@@ -32,7 +32,7 @@ impl Plugin for CertificateApproval {
 }
 
 /// Rejects a certificate from a user who may not `sign` for the signer of the request.
-pub(super) struct CertificateSigning;
+pub(crate) struct CertificateSigning;
 
 impl Plugin for CertificateSigning {
     fn name(&self) -> &'static str {
@@ -59,7 +59,7 @@ impl Plugin for CertificateSigning {
 
 /// Rejects requests for a client certificate of the group `system:masters`, and, unlike upstream, of the user of the API
 /// server at the node agents.
-pub(super) struct CertificateSubjectRestriction;
+pub(crate) struct CertificateSubjectRestriction;
 
 impl Plugin for CertificateSubjectRestriction {
     fn name(&self) -> &'static str {

@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::stored;
 
 /// Rejects the expansion of a claim whose storage class does not allow volume expansion.
-pub(super) struct PersistentVolumeClaimResize;
+pub(crate) struct PersistentVolumeClaimResize;
 
 impl Plugin for PersistentVolumeClaimResize {
     fn name(&self) -> &'static str {

@@ -11,7 +11,7 @@ use crate::stored;
 const TOLERATED_SECONDS: i64 = 300;
 
 /// Adds tolerations of the taints not-ready and unreachable to pods.
-pub(super) struct DefaultTolerationSeconds;
+pub(crate) struct DefaultTolerationSeconds;
 
 impl Plugin for DefaultTolerationSeconds {
     fn name(&self) -> &'static str {
@@ -48,7 +48,7 @@ fn tolerates(tolerations: &Value, taint: &str) -> bool {
 }
 
 /// Adds the taint not-ready to new nodes; the node lifecycle controller removes it.
-pub(super) struct TaintNodesByCondition;
+pub(crate) struct TaintNodesByCondition;
 
 impl Plugin for TaintNodesByCondition {
     fn name(&self) -> &'static str {
@@ -71,7 +71,7 @@ impl Plugin for TaintNodesByCondition {
 }
 
 /// Adds the protection finalizers to persistent volumes and claims.
-pub(super) struct StorageObjectInUseProtection;
+pub(crate) struct StorageObjectInUseProtection;
 
 impl Plugin for StorageObjectInUseProtection {
     fn name(&self) -> &'static str {
@@ -96,7 +96,7 @@ impl Plugin for StorageObjectInUseProtection {
 }
 
 /// Sets the default storage class of claims without one.
-pub(super) struct DefaultStorageClass;
+pub(crate) struct DefaultStorageClass;
 
 impl Plugin for DefaultStorageClass {
     fn name(&self) -> &'static str {
@@ -125,7 +125,7 @@ impl Plugin for DefaultStorageClass {
 }
 
 /// Sets the default ingress class of ingresses without one.
-pub(super) struct DefaultIngressClass;
+pub(crate) struct DefaultIngressClass;
 
 impl Plugin for DefaultIngressClass {
     fn name(&self) -> &'static str {

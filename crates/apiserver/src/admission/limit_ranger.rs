@@ -13,7 +13,7 @@ use crate::registry::pod::typed;
 use crate::stored;
 
 /// Validates new and resized pods, and claims, against the limit ranges of their namespace.
-pub(super) struct LimitRanger;
+pub(crate) struct LimitRanger;
 
 impl Plugin for LimitRanger {
     fn name(&self) -> &'static str {

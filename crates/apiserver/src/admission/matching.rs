@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::{Attributes, Operation};
 use crate::custom::{between_versions, has_converter};
-use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::kinds::conversion::ServedVersion;
@@ -141,8 +140,7 @@ impl Invocation {
             return Ok(object);
         }
         if let Some(shown) = self.served_version() {
-            let row = &self.row;
-            defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.cluster.rules());
+            self.row.apply_defaults(&mut object, attributes.cluster.rules());
             return Ok(shown.store(attributes.row, object));
         }
         if let Some(custom) = self.row.custom().filter(|_| has_converter(attributes.row)) {

@@ -21,7 +21,7 @@ const NODE_USER: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
 /// Rejects writes of a node agent to objects of other nodes.
-pub(super) struct NodeRestriction;
+pub(crate) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
     fn name(&self) -> &'static str {

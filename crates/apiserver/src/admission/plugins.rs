@@ -1,67 +1,38 @@
 //! Which plugins are enabled. The names are those of kube-apiserver's flags.
 
-/// All plugins, and whether each is enabled by default.
-const KNOWN: [(&str, bool); 21] = [
-    ("NamespaceLifecycle", true),
-    ("LimitRanger", true),
-    ("ServiceAccount", true),
-    ("NodeRestriction", true),
-    ("TaintNodesByCondition", true),
-    ("Priority", true),
-    ("DefaultTolerationSeconds", true),
-    ("DefaultStorageClass", true),
-    ("StorageObjectInUseProtection", true),
-    ("PersistentVolumeClaimResize", true),
-    ("RuntimeClass", true),
-    ("CertificateApproval", true),
-    ("CertificateSigning", true),
-    ("CertificateSubjectRestriction", true),
-    ("DefaultIngressClass", true),
-    ("PodResizeValidator", true),
-    ("MutatingAdmissionPolicy", true),
-    ("MutatingAdmissionWebhook", true),
-    ("ValidatingAdmissionPolicy", true),
-    ("ValidatingAdmissionWebhook", true),
-    ("ResourceQuota", true),
-];
-
-/// The enabled plugins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The enabled plugins: all but those that a flag disables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plugins {
     off: Vec<&'static str>,
-}
-
-impl Default for Plugins {
-    fn default() -> Self {
-        Self { off: KNOWN.iter().filter(|(_, on)| !on).map(|(name, _)| *name).collect() }
-    }
 }
 
 /// A flag names an unknown plugin, or enables and disables the same plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPlugin {
     /// No plugin has this name.
-    #[error("no admission plugin is called {0:?}: there are {all}", all = names().join(", "))]
-    Name(String),
+    #[error("no admission plugin is called {name:?}: there are {all}", all = known.join(", "))]
+    Name {
+        /// The name.
+        name: String,
+        /// The names of all plugins.
+        known: &'static [&'static str],
+    },
     /// The plugin is both enabled and disabled.
     #[error("admission plugin {0:?} cannot be both on and off")]
     Both(String),
 }
 
-fn names() -> Vec<&'static str> {
-    KNOWN.iter().map(|(name, _)| *name).collect()
-}
-
 impl Plugins {
-    /// The default plugins, plus those in `enable`, minus those in `disable`: comma-separated names.
-    pub fn new(enable: &str, disable: &str) -> Result<Self, UnknownPlugin> {
-        let (enable, disable) = (read(enable)?, read(disable)?);
-        if let Some(both) = enable.iter().find(|name| disable.contains(name)) {
+    /// All plugins, which are all enabled by default, minus those in `disable`: comma-separated names.
+    pub fn from_flags(
+        known: &'static [&'static str],
+        enable: &str,
+        disable: &str,
+    ) -> Result<Self, UnknownPlugin> {
+        let (enable, off) = (read(known, enable)?, read(known, disable)?);
+        if let Some(both) = enable.iter().find(|name| off.contains(name)) {
             return Err(UnknownPlugin::Both((*both).to_owned()));
         }
-        let mut off = Self::default().off;
-        off.retain(|name| !enable.contains(name));
-        off.extend(disable);
         Ok(Self { off })
     }
 
@@ -71,21 +42,27 @@ impl Plugins {
     }
 }
 
-fn read(list: &str) -> Result<Vec<&'static str>, UnknownPlugin> {
+fn read(known: &'static [&'static str], list: &str) -> Result<Vec<&'static str>, UnknownPlugin> {
     let given = list.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let known = |name: &str| names().into_iter().find(|known| *known == name);
-    given.map(|name| known(name).ok_or_else(|| UnknownPlugin::Name(name.to_owned()))).collect()
+    let find = |name: &str| known.iter().copied().find(|known| *known == name);
+    given.map(|name| find(name).ok_or_else(|| UnknownPlugin::Name { name: name.to_owned(), known })).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const KNOWN: &[&str] = &["LimitRanger", "Priority", "ResourceQuota", "ServiceAccount"];
+
     #[test]
     fn plugins_are_switched_by_the_names_of_kube_apiserver() {
-        let plugins = Plugins::new("", "ServiceAccount, ResourceQuota").unwrap();
+        let plugins = Plugins::from_flags(KNOWN, "", "ServiceAccount, ResourceQuota").unwrap();
         assert!(plugins.is_on("LimitRanger") && !plugins.is_on("ServiceAccount"));
-        assert_eq!(Plugins::new("AlwaysDeny", ""), Err(UnknownPlugin::Name("AlwaysDeny".into())));
-        assert_eq!(Plugins::new("Priority", "Priority"), Err(UnknownPlugin::Both("Priority".into())));
+        let unknown = UnknownPlugin::Name { name: "AlwaysDeny".into(), known: KNOWN };
+        assert_eq!(Plugins::from_flags(KNOWN, "AlwaysDeny", ""), Err(unknown));
+        assert_eq!(
+            Plugins::from_flags(KNOWN, "Priority", "Priority"),
+            Err(UnknownPlugin::Both("Priority".into()))
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::object::decode;
 use crate::registry::pod::typed;
 
 /// Rejects resizes that exceed the allocatable resources of the pod's node.
-pub(super) struct PodResize;
+pub(crate) struct PodResize;
 
 impl Plugin for PodResize {
     fn name(&self) -> &'static str {

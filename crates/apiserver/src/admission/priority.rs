@@ -10,7 +10,7 @@ use crate::stored;
 const CLASSES: (&str, &str) = ("scheduling.k8s.io", "priorityclasses");
 
 /// Resolves the priority of pods, and rejects a second default class.
-pub(super) struct Priority;
+pub(crate) struct Priority;
 
 impl Plugin for Priority {
     fn name(&self) -> &'static str {

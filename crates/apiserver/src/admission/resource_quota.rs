@@ -10,15 +10,29 @@ use plumb_store::{Precondition, Write};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{Attributes, Operation};
+use super::{Attributes, Operation, Plugin};
 use crate::error::ApiError;
 use crate::kinds::attributes as index;
 use crate::kinds::{Row, encode};
 use crate::object::decode;
 use crate::stored;
 
-/// The name of the plugin.
-pub(super) const NAME: &str = "ResourceQuota";
+/// The plugin `ResourceQuota`.
+pub(crate) struct ResourceQuotaPlugin;
+
+impl Plugin for ResourceQuotaPlugin {
+    fn name(&self) -> &'static str {
+        "ResourceQuota"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        handles(attributes)
+    }
+
+    fn charge(&self, attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
+        charge(attributes, new)
+    }
+}
 
 /// An object that quotas may count, in the types of `plumb-resize`.
 enum Thing {
@@ -87,10 +101,7 @@ fn is_infeasible(pod: &Value) -> bool {
 }
 
 /// The status updates of the quotas that match a write, or the error of the first quota that it would exceed.
-pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
-    if !handles(attributes) {
-        return Ok(Vec::new());
-    }
+fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
     let quotas = stored::raw(attributes.cluster.store(), ("", "resourcequotas"), attributes.namespace)?;
     if quotas.is_empty() {
         return Ok(Vec::new());

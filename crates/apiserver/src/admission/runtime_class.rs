@@ -11,7 +11,7 @@ use crate::stored;
 use crate::validation::path_segment_errors;
 
 /// Sets the overhead, node selector and tolerations of a pod's runtime class.
-pub(super) struct RuntimeClass;
+pub(crate) struct RuntimeClass;
 
 impl Plugin for RuntimeClass {
     fn name(&self) -> &'static str {

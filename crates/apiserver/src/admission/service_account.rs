@@ -24,7 +24,7 @@ const DEFAULT: &str = "default";
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sets the service account of pods and mounts its token.
-pub(super) struct ServiceAccount;
+pub(crate) struct ServiceAccount;
 
 impl Plugin for ServiceAccount {
     fn name(&self) -> &'static str {

@@ -3,7 +3,6 @@ use std::borrow::Cow;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::kinds::conversion::ServedVersion;
@@ -27,8 +26,7 @@ impl RequestScope {
     /// Applies the defaults of the version of the path to an object in it, and converts the object to its stored version.
     pub(crate) fn to_storage_version(&self, mut object: Value, rules: &Rules) -> Value {
         let Some(served) = &self.served else { return object };
-        let row = &served.row;
-        defaults::apply(row.group(), row.version(), row.kind(), &mut object, rules);
+        served.row.apply_defaults(&mut object, rules);
         served.store(&self.row, object)
     }
 

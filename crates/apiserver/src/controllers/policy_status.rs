@@ -156,11 +156,21 @@ mod tests {
     use crate::admission::Plugins;
     use crate::authn::{Authenticator, Tokens};
     use crate::in_flight::Limits;
+    use crate::kinds::Strategy;
     use crate::pki::SystemClock;
-    use crate::state::Config;
+    use crate::state::{BuiltinKinds, Config};
+
+    #[derive(Debug)]
+    struct Policies;
+
+    impl Strategy for Policies {
+        fn counts_generation(&self) -> bool {
+            true
+        }
+    }
 
     fn server() -> ApiServer {
-        ApiServer::new(Config {
+        let config = Config {
             store: Store::in_memory(&Options::default()),
             rules: Rules::v1_36(),
             clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
@@ -169,8 +179,14 @@ mod tests {
             nodes: None,
             plugins: Plugins::default(),
             usage: None,
-        })
-        .unwrap()
+        };
+        let builtin = BuiltinKinds {
+            strategies: |_, _| &Policies,
+            defaults: |_, _, _, _, _| {},
+            plugins: Vec::new(),
+            create_system_objects: |_| Ok(()),
+        };
+        ApiServer::with_kinds(config, builtin).unwrap()
     }
 
     fn key(name: &str) -> Key {

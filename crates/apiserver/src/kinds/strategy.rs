@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub(crate) use context::{Context, Requester};
 pub(crate) use storage::{ReviewContext, ReviewHandler, Storage};
-pub(crate) use subresource::{SubresourceHandler, SubresourceStrategy};
+pub(crate) use subresource::{SubresourceAction, SubresourceHandler, SubresourceStrategy};
 pub(crate) use validation::{Validation, invalid};
 
 use super::conversion::StoredAs;

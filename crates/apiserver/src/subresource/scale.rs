@@ -1,5 +1,7 @@
 //! `/scale`: the replicas of an object, of a built-in or a custom kind.
 
+mod columns;
+
 use http::{Response, StatusCode};
 use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, json as body};
@@ -16,10 +18,10 @@ use crate::managers::{self, ApplyPatch, ScaleFields};
 use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
-use crate::registry::scale;
 use crate::target::Verb;
 use crate::write::{Attempts, check_url};
 use crate::write_options::WriteOptions;
+use columns::PRINT_COLUMNS;
 
 fn kind() -> Result<&'static Kind, ApiError> {
     Schema::builtin().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)
@@ -34,7 +36,7 @@ pub(super) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// The response with the Scale of an object.
 fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
-    show_other(call, &scale::PRINT_COLUMNS, StatusCode::OK, current_scale(&call.scope.row, object)?)
+    show_other(call, &PRINT_COLUMNS, StatusCode::OK, current_scale(&call.scope.row, object)?)
 }
 
 /// Updates or patches the Scale of an object.

@@ -45,7 +45,6 @@ impl Strategy for Custom {
         if new["kind"] == cx.row.kind() {
             self.version.complete(new);
         }
-        cx.apply_defaults_of_types(new);
         Ok(())
     }
 

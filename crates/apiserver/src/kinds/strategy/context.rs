@@ -9,7 +9,6 @@ use plumb_store::Store;
 use serde_json::Value;
 
 use crate::allocation::Allocations;
-use crate::defaults;
 use crate::kinds::Row;
 use crate::user::User;
 
@@ -50,8 +49,7 @@ impl<'a> Context<'a> {
 
     /// Fills in the defaults that the types of the fields have, whichever kind they are in.
     pub(crate) fn apply_defaults_of_types(self, new: &mut Value) {
-        let Self { row, rules, .. } = self;
-        defaults::apply(row.group(), row.version(), row.kind(), new, rules);
+        self.row.apply_defaults(new, self.rules);
     }
 
     /// The time.

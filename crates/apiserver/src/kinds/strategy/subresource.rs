@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
+use plumb_store::Object;
 use serde_json::Value;
 
 use super::{Context, FieldPaths};
@@ -33,13 +35,18 @@ pub(crate) trait SubresourceStrategy: fmt::Debug + Send + Sync {
     }
 }
 
+/// How an object of a subresource changes the object in the URL: gets the name in the URL, the stored object, the object
+/// of the request after mutating admission, and the time; returns the changed object.
+pub(crate) type SubresourceAction = fn(&str, &Object, &Value, Timestamp) -> Result<Value, ApiError>;
+
 /// The handler of a subresource that neither reads nor updates the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum SubresourceHandler {
+    /// A POST of an object of the subresource's own kind changes the object in the URL, such as `pods/binding`: upstream's
+    /// `NamedCreater`.
+    Action(SubresourceAction),
     /// `pods/attach`.
     Attach,
-    /// `pods/binding`.
-    Binding,
     /// `pods/eviction`.
     Eviction,
     /// `pods/exec`.

@@ -25,7 +25,6 @@ use crate::table::PrintColumns;
 use crate::validation::Errors;
 use crate::{defaults, warnings as common};
 
-pub(crate) use binding::bind;
 pub(crate) use create::apparmor_profile;
 pub(crate) use resources::typed;
 
@@ -95,7 +94,7 @@ impl Strategy for PodStrategy {
     fn subresource_handler(&self, name: &str) -> Option<SubresourceHandler> {
         match name {
             "attach" => Some(SubresourceHandler::Attach),
-            "binding" => Some(SubresourceHandler::Binding),
+            "binding" => Some(SubresourceHandler::Action(binding::bind)),
             "eviction" => Some(SubresourceHandler::Eviction),
             "exec" => Some(SubresourceHandler::Exec),
             "log" => Some(SubresourceHandler::Log),

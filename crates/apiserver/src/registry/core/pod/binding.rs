@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::object::{decode, is_deleting, meta, metadata, moment};
 
 /// The pod of a name as it is stored, bound to the node that a `Binding` names.
-pub(crate) fn bind(name: &str, stored: &Object, binding: &Value, now: Timestamp) -> Result<Value, ApiError> {
+pub(super) fn bind(name: &str, stored: &Object, binding: &Value, now: Timestamp) -> Result<Value, ApiError> {
     if meta(binding, "name") != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }

@@ -6,7 +6,7 @@ use crate::table::PrintColumns;
 use crate::table::column::{AGE, Column};
 
 /// The print columns of a Scale, which exists only as a subresource of other kinds.
-pub(crate) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+pub(super) static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
     &[
         Column::text("Name", "what the object is called"),
         Column::integer("Desired", "how many there are to be"),
