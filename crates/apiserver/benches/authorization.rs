@@ -9,10 +9,10 @@ use bytes::Bytes;
 use divan::Bencher;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_kinds::{admission_plugins, api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ struct World {
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let tokens = Tokens::default();
-    let server = ApiServer::new(Config {
+    let server = api_server(Config {
         store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
         rules: Rules::kep(),
         clock: Arc::new(jiff::Timestamp::now),
@@ -39,7 +39,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
         nodes: None,
         // No controller creates the service accounts of the pods.
-        plugins: Plugins::new("", "ServiceAccount").unwrap(),
+        plugins: admission_plugins("", "ServiceAccount").unwrap(),
         usage: None,
     })
     .unwrap();

@@ -63,7 +63,7 @@ pub struct Accounts {
 
 /// Why a token is invalid. No message contains a token.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// This cluster did not issue it.
     #[error("not a token of this cluster")]
     Foreign,
@@ -134,7 +134,7 @@ impl Accounts {
     }
 
     /// The audiences of tokens that are requested without audiences.
-    pub(crate) fn audiences(&self) -> &[String] {
+    pub fn audiences(&self) -> &[String] {
         &self.settings.audiences
     }
 

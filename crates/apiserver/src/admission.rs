@@ -26,26 +26,16 @@
 //! has to write beside the object is a charge.
 
 mod awaited;
-pub(crate) mod certificates;
-pub(crate) mod claim_resize;
 mod condition;
-pub(crate) mod defaults;
 mod effort;
 mod evaluation;
-pub(crate) mod limit_ranger;
 mod matching;
 mod namespace_lifecycle;
 mod no_escalation;
-pub(crate) mod node_restriction;
 mod patched;
 mod plugins;
-pub(crate) mod pod_resize;
 pub(crate) mod policy;
-pub(crate) mod priority;
 mod request;
-pub(crate) mod resource_quota;
-pub(crate) mod runtime_class;
-pub(crate) mod service_account;
 mod snapshot;
 mod webhook;
 
@@ -68,13 +58,13 @@ use crate::kinds::conversion::ServedVersion;
 use crate::target::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
-use awaited::Awaited;
+pub use awaited::Awaited;
 use policy::{MutatingPolicies, ValidatingPolicies};
 use webhook::Webhooks;
 
 /// The operation of a request on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// The object is created.
     Create,
     /// The object is updated.
@@ -88,7 +78,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// The operation in an `AdmissionRequest`.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
@@ -100,27 +90,27 @@ impl Operation {
 
 /// What a request writes, and which user sent it.
 #[derive(Clone, Copy)]
-pub(crate) struct Attributes<'a> {
+pub struct Attributes<'a> {
     /// The state of the cluster.
-    pub(crate) cluster: &'a Arc<Cluster>,
+    pub cluster: &'a Arc<Cluster>,
     /// The operation.
-    pub(crate) operation: Operation,
+    pub operation: Operation,
     /// The kind in its stored version, in which the old and the new object are.
-    pub(crate) row: &'a Row,
+    pub row: &'a Row,
     /// The version of the request, if it differs from the stored one.
     pub(crate) served: Option<&'a ServedVersion>,
     /// The subresource, if the URL names one: then the old and the new object may be of another kind, such as `Binding`.
-    pub(crate) subresource: Option<&'a str>,
+    pub subresource: Option<&'a str>,
     /// The namespace of the object; a Namespace is in itself, any other cluster-scoped object in none.
-    pub(crate) namespace: Option<&'a str>,
+    pub namespace: Option<&'a str>,
     /// The name; empty before it is generated.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// The prefix of a generated name.
     pub(crate) generate_name: &'a str,
     /// The stored object; null in a create.
-    pub(crate) old: &'a Value,
+    pub old: &'a Value,
     /// The user who sent the request.
-    pub(crate) user: &'a User,
+    pub user: &'a User,
     /// Whether the request is a dry run.
     pub(crate) dry_run: bool,
     /// The options of the request.
@@ -187,12 +177,12 @@ impl<'a> Attributes<'a> {
     }
 
     /// Whether the request is for objects of a kind, and not for one of their subresources.
-    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+    pub fn is(&self, group: &str, plural: &str) -> bool {
         self.subresource.is_none() && self.is_below(group, plural)
     }
 
     /// Whether the request is for objects of a kind, or for one of their subresources.
-    pub(crate) fn is_below(&self, group: &str, plural: &str) -> bool {
+    pub fn is_below(&self, group: &str, plural: &str) -> bool {
         (self.row.group(), self.row.plural()) == (group, plural)
     }
 
@@ -221,7 +211,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The error that rejects the request.
-    pub(crate) fn forbidden(&self, why: &str) -> ApiError {
+    pub fn forbidden(&self, why: &str) -> ApiError {
         let name = match (self.name, self.generate_name) {
             ("", "") => "Unknown",
             ("", prefix) => prefix,
@@ -232,7 +222,7 @@ impl<'a> Attributes<'a> {
 }
 
 /// An admission plugin.
-pub(crate) trait Plugin: Send + Sync {
+pub trait Plugin: Send + Sync {
     /// Its name on the command line of kube-apiserver.
     fn name(&self) -> &'static str;
 

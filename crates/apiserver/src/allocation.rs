@@ -36,7 +36,8 @@ use stored::Stored;
 /// The network of the services, as most clusters have it: 10.96.0.0/12.
 const NETWORK: u32 = 0x0a60_0000;
 const ADDRESSES: u32 = 1 << 20;
-pub(crate) const NETWORK_TEXT: &str = "10.96.0.0/12";
+/// The network of the services, as text.
+pub const NETWORK_TEXT: &str = "10.96.0.0/12";
 /// The first ones are left to those who ask for a certain address.
 const NAMED_ADDRESSES: u32 = 256;
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
@@ -71,7 +72,7 @@ enum Reserved {
 }
 
 /// Everything that is allocated, or about to be.
-pub(crate) struct Allocations {
+pub struct Allocations {
     store: Store,
     stored: Followed<Stored>,
     reserved: Mutex<Reservations>,
@@ -132,7 +133,7 @@ impl Allocations {
 }
 
 /// What a write has reserved for its service.
-pub(crate) struct Reservation {
+pub struct Reservation {
     allocations: Arc<Allocations>,
     /// Which write; 0 as long as it has reserved nothing.
     write: u64,
@@ -143,29 +144,29 @@ pub(crate) struct Reservation {
 
 /// Why a Service cannot have the cluster IP or the node port that it asks for, as upstream says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AllocationError {
+pub enum AllocationError {
+    /// The cluster IP is not in the network of the services.
     #[error("the provided network does not match the current range")]
     ForeignAddress,
+    /// Another Service has the cluster IP.
     #[error("provided IP is already allocated")]
     AddressTaken,
+    /// The node port is not in the range of node ports.
     #[error("provided port is not in the valid range. The range of valid ports is {PORTS_TEXT}")]
     ForeignPort,
+    /// Another Service has the node port.
     #[error("provided port is already allocated")]
     PortTaken,
 }
 
 impl Reservation {
     /// A reservation of nothing yet.
-    pub(crate) fn none(allocations: &Arc<Allocations>) -> Self {
+    pub fn none(allocations: &Arc<Allocations>) -> Self {
         Self { allocations: Arc::clone(allocations), write: 0, resources: Vec::new(), accepted: false }
     }
 
     /// Reserves a certain cluster IP for a Service by its namespace and name, or says why not.
-    pub(crate) fn address(
-        &mut self,
-        address: Ipv4Addr,
-        service: (&str, &str),
-    ) -> Result<(), AllocationError> {
+    pub fn address(&mut self, address: Ipv4Addr, service: (&str, &str)) -> Result<(), AllocationError> {
         let number = u32::from(address);
         if !is_cluster_ip(number) {
             return Err(AllocationError::ForeignAddress);
@@ -177,7 +178,7 @@ impl Reservation {
     }
 
     /// Reserves any cluster IP.
-    pub(crate) fn any_address(&mut self) -> Option<Ipv4Addr> {
+    pub fn any_address(&mut self) -> Option<Ipv4Addr> {
         let named = NETWORK + 1..NETWORK + 1 + NAMED_ADDRESSES;
         let others = named.end..NETWORK + ADDRESSES - 1;
         let size = others.end - others.start;
@@ -190,7 +191,7 @@ impl Reservation {
     }
 
     /// Reserves a certain node port, or says why not.
-    pub(crate) fn port(&mut self, port: i64) -> Result<(), AllocationError> {
+    pub fn port(&mut self, port: i64) -> Result<(), AllocationError> {
         match u16::try_from(port).ok().filter(|port| PORTS.contains(port)) {
             None => Err(AllocationError::ForeignPort),
             Some(port) if self.reserve(Resource::NodePort(port)) => Ok(()),
@@ -199,7 +200,7 @@ impl Reservation {
     }
 
     /// Reserves any node port.
-    pub(crate) fn any_port(&mut self) -> Option<u16> {
+    pub fn any_port(&mut self) -> Option<u16> {
         let first = PORTS.start() + NAMED_PORTS;
         let size = u32::from(PORTS.end() - first) + 1;
         let random =
@@ -285,7 +286,7 @@ fn random() -> u32 {
 }
 
 /// The refusal of a service for one of its fields.
-pub(crate) fn refuse(service: &Value, errors: &[plumb_validation::field::FieldError]) -> ApiError {
+pub fn refuse(service: &Value, errors: &[plumb_validation::field::FieldError]) -> ApiError {
     ApiError::invalid("", "Service", meta(service, "name"), errors)
 }
 

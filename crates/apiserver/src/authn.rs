@@ -61,7 +61,7 @@ pub struct Authenticator {
 
 /// Why a bearer token does not authenticate. No message contains a token.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InvalidToken {
+pub enum InvalidToken {
     /// It is of no type that the server knows.
     #[error("invalid bearer token")]
     Unknown,
@@ -71,11 +71,11 @@ pub(crate) enum InvalidToken {
 }
 
 /// What a valid bearer token authenticates.
-pub(crate) struct Bearer {
+pub struct Bearer {
     /// The user.
-    pub(crate) user: Arc<User>,
+    pub user: Arc<User>,
     /// Those of the requested audiences that the token is valid for.
-    pub(crate) audiences: Vec<String>,
+    pub audiences: Vec<String>,
 }
 
 impl Authenticator {
@@ -97,12 +97,12 @@ impl Authenticator {
     }
 
     /// The issuer of service account tokens, if there is one.
-    pub(crate) fn accounts(&self) -> Option<&Accounts> {
+    pub fn accounts(&self) -> Option<&Accounts> {
         self.accounts.as_ref()
     }
 
     /// Authenticates a token for one of these audiences, or for the API server if there are none.
-    pub(crate) fn bearer(&self, token: &[u8], audiences: &[String]) -> Result<Bearer, InvalidToken> {
+    pub fn bearer(&self, token: &[u8], audiences: &[String]) -> Result<Bearer, InvalidToken> {
         // These have no audience of their own: they are valid for any.
         if let Some(user) = self.tokens.bearer(token) {
             return Ok(Bearer { user, audiences: audiences.to_vec() });

@@ -11,11 +11,12 @@ pub(crate) mod graph;
 mod impersonation;
 mod node;
 pub(crate) mod rbac;
-pub(crate) mod references;
-pub(crate) mod rule;
+pub mod references;
+pub mod rule;
 
 pub(crate) use impersonation::impersonate;
-pub(crate) use node::{NODES, node_of};
+pub(crate) use node::NODES;
+pub use node::node_of;
 
 use std::sync::Arc;
 
@@ -33,13 +34,13 @@ use rule::Rule;
 /// The API group of roles and bindings.
 pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The group that may do everything.
-pub(crate) const MASTERS: &str = "system:masters";
+pub const MASTERS: &str = "system:masters";
 /// A request brings the index of nodes up to date, but waits for at most this many writes.
 const FAR_BEHIND: u64 = 4_096;
 
 /// The attributes of a request that is authorized.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask<'a> {
+pub struct Ask<'a> {
     /// The user.
     pub(crate) user: &'a User,
     /// The verb.
@@ -59,29 +60,29 @@ pub(crate) enum About<'a> {
 
 /// The objects that a request is about. An empty field does not restrict them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Objects<'a> {
+pub struct Objects<'a> {
     /// The API group.
-    pub(crate) group: &'a str,
+    pub group: &'a str,
     /// The resource, in the plural.
-    pub(crate) resource: &'a str,
+    pub resource: &'a str,
     /// The subresource.
-    pub(crate) subresource: &'a str,
+    pub subresource: &'a str,
     /// The namespace.
-    pub(crate) namespace: &'a str,
+    pub namespace: &'a str,
     /// The name.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// The node that a field selector restricts them to (`spec.nodeName`).
-    pub(crate) on_node: Option<&'a str>,
+    pub on_node: Option<&'a str>,
 }
 
 impl<'a> Ask<'a> {
     /// The attributes of a request about objects.
-    pub(crate) fn about_objects(user: &'a User, verb: &'a str, objects: Objects<'a>) -> Self {
+    pub fn about_objects(user: &'a User, verb: &'a str, objects: Objects<'a>) -> Self {
         Self { user, verb, about: About::Objects(objects) }
     }
 
     /// The attributes of a request about a path.
-    pub(crate) fn about_path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
+    pub fn about_path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
         Self { user, verb, about: About::Path(path) }
     }
 
@@ -157,7 +158,7 @@ impl Selectors {
 
 /// The decision about a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Decision {
+pub enum Decision {
     /// It is allowed, by this binding or by the identity of the user.
     Allowed(Option<Grant>),
     /// It is not allowed, with the reason that upstream adds to its message, which is often empty.
@@ -166,12 +167,12 @@ pub(crate) enum Decision {
 
 impl Decision {
     /// Whether it is allowed.
-    pub(crate) fn is_allowed(&self) -> bool {
+    pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 
     /// The reason, as a review has it.
-    pub(crate) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         match self {
             Self::Allowed(Some(grant)) => format!("RBAC: allowed by {grant}"),
             Self::Allowed(None) => String::new(),
@@ -181,7 +182,7 @@ impl Decision {
 }
 
 /// Authorizes requests. It has observed every write that was acknowledged before the request.
-pub(crate) struct Authorizer {
+pub struct Authorizer {
     rbac: Followed<Rbac>,
     graph: Followed<Graph>,
     /// The rules of all nodes, other than those about a node's own objects.
@@ -207,7 +208,7 @@ impl Authorizer {
     }
 
     /// Whether a request is allowed, and why.
-    pub(crate) fn decide(&self, ask: &Ask<'_>) -> Decision {
+    pub fn decide(&self, ask: &Ask<'_>) -> Decision {
         if ask.user.is_in(MASTERS) {
             return Decision::Allowed(None);
         }
@@ -229,7 +230,7 @@ impl Authorizer {
     }
 
     /// The rules of a user in a namespace, and which roles were not found.
-    pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Option<String>) {
+    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Option<String>) {
         let (rules, unresolved) = self.rbac.ask(|rbac| rbac.rules_for(user, namespace));
         (rules, (!unresolved.is_empty()).then(|| aggregate(&unresolved)))
     }

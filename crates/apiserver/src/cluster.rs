@@ -15,7 +15,7 @@ use crate::custom::Definitions;
 use crate::kinds::{Context, Kinds, Row};
 
 /// The state of the cluster.
-pub(crate) struct Cluster {
+pub struct Cluster {
     store: Store,
     rules: Rules,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -49,22 +49,22 @@ impl Cluster {
     }
 
     /// The stored objects.
-    pub(crate) fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.store
     }
 
     /// The rules for resizes.
-    pub(crate) fn rules(&self) -> &Rules {
+    pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
     /// The time.
-    pub(crate) fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
     /// The kinds as they are served now.
-    pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
+    pub fn kinds(&self) -> Guard<Arc<Kinds>> {
         self.definitions.kinds()
     }
 
@@ -79,12 +79,12 @@ impl Cluster {
     }
 
     /// What decides which user may do what.
-    pub(crate) fn authorizer(&self) -> &Authorizer {
+    pub fn authorizer(&self) -> &Authorizer {
         &self.authorizer
     }
 
     /// What the strategy of a kind can use for an object that the server itself creates.
-    pub(crate) fn context<'a>(&'a self, row: &'a Row) -> Context<'a> {
+    pub fn context<'a>(&'a self, row: &'a Row) -> Context<'a> {
         Context {
             row,
             store: &self.store,

@@ -21,7 +21,8 @@ pub(crate) use conversion::{
     REVIEW_BYTES, all_in_version, between_versions, dry_run, has_converter, in_storage_version, in_version,
     is_stored_as,
 };
-pub(crate) use definitions::{Definitions, accept_names, prepare, release};
+pub use definitions::{Definitions, accept_names};
+pub use definitions::{prepare, release};
 pub(crate) use scale::{scale_of, set_replicas};
 pub(crate) use show::{Presenter, presented, presented_value};
 pub(crate) use table::table;

@@ -370,7 +370,7 @@ impl ApiError {
 }
 
 /// The error for a write that the store has refused.
-pub(crate) fn store_failed(error: &WriteError) -> ApiError {
+pub fn store_failed(error: &WriteError) -> ApiError {
     match error {
         WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
         WriteError::Busy => ApiError::too_many_requests(),

@@ -2,16 +2,16 @@
 //!
 //! The strategies of these kinds compile expressions to validate them, and admission compiles and evaluates them.
 
-mod environment;
+pub mod environment;
 
 use plumb_cel::{Env, Program, Type};
 use plumb_validation::field::{FieldError, Path};
 
-pub(crate) use environment::{Reads, environment, simple, webhook_environment};
+pub use environment::{Reads, environment, simple, webhook_environment};
 
 /// Why an expression does not compile.
 #[derive(Debug)]
-pub(crate) struct CompilationError {
+pub struct CompilationError {
     why: String,
     /// Whether its types are right, but no program can be made of it.
     is_internal: bool,
@@ -23,7 +23,7 @@ impl CompilationError {
     }
 
     /// The error of the field that has the expression.
-    pub(crate) fn field_error(&self, path: Path<'_>, given: &str) -> FieldError {
+    pub fn field_error(&self, path: Path<'_>, given: &str) -> FieldError {
         if self.is_internal {
             return FieldError::internal(path, &self.why);
         }
@@ -39,14 +39,14 @@ impl std::fmt::Display for CompilationError {
 
 /// An expression, or why it does not compile.
 #[derive(Debug)]
-pub(crate) struct Expression {
+pub struct Expression {
     text: String,
     program: Result<Program, CompilationError>,
 }
 
 impl Expression {
     /// Compiles an expression whose value has one of these types; no types stand for any.
-    pub(crate) fn compile(text: &str, env: &Env, types: &[Type]) -> Self {
+    pub fn compile(text: &str, env: &Env, types: &[Type]) -> Self {
         let program = Program::compile(text, env)
             .map_err(|issues| CompilationError::of(format!("compilation failed: {issues}")))
             .and_then(|program| {
@@ -72,7 +72,7 @@ impl Expression {
     }
 
     /// Why it does not compile.
-    pub(crate) fn compilation_error(&self) -> Option<&CompilationError> {
+    pub fn compilation_error(&self) -> Option<&CompilationError> {
         self.program.as_ref().err()
     }
 
@@ -93,16 +93,16 @@ impl Expression {
 }
 
 /// Compiles a match condition.
-pub(crate) fn condition(expression: &str, env: &Env) -> Expression {
+pub fn condition(expression: &str, env: &Env) -> Expression {
     Expression::compile(expression, env, &[Type::Bool])
 }
 
 /// Compiles the expression of a JSON patch.
-pub(crate) fn json_patch(expression: &str, env: &Env) -> Expression {
+pub fn json_patch(expression: &str, env: &Env) -> Expression {
     Expression::compile(expression, env, &[Type::List(Type::Message("JSONPatch".into()).into())])
 }
 
 /// Compiles the expression of an apply configuration.
-pub(crate) fn apply_configuration(expression: &str, env: &Env) -> Expression {
+pub fn apply_configuration(expression: &str, env: &Env) -> Expression {
     Expression::compile(expression, env, &[Type::Message("Object".into())])
 }

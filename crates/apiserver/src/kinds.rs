@@ -3,14 +3,14 @@
 //! The table is a snapshot: a request uses the one that it began with, and a new custom kind replaces the whole table. Rows
 //! are shared, not copied.
 
-pub(crate) mod conversion;
+pub mod conversion;
 mod custom;
 mod encoding;
 mod fields;
 mod readable;
 mod resource;
-pub(crate) mod rest;
-pub(crate) mod strategy;
+pub mod rest;
+pub mod strategy;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -24,12 +24,13 @@ use serde_json::Value;
 
 pub use custom::Custom;
 pub(crate) use custom::{Converter, Since, StaleWrite, signed_numbers, whole_numbers};
-pub(crate) use encoding::{encode, encode_as, encode_at, head, head_before_metadata, restamp};
-pub(crate) use fields::attributes;
+pub use encoding::encode;
+pub(crate) use encoding::{encode_as, encode_at, head, head_before_metadata, restamp};
+pub use fields::attributes;
 pub use fields::{Attribute, FieldLabelError, field_label, field_value};
 pub(crate) use readable::Readable;
 pub use resource::{Name, Resource, Subresource};
-pub(crate) use strategy::{
+pub use strategy::{
     Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, Requester, ReviewContext, ReviewHandler,
     StatusMetadataChecks, Storage, Strategy, SubresourceAction, SubresourceHandler, SubresourceStrategy,
     Validation, invalid,
@@ -124,7 +125,7 @@ impl Row {
     }
 
     /// The strategy of the kind.
-    pub(crate) fn strategy(&self) -> &dyn Strategy {
+    pub fn strategy(&self) -> &dyn Strategy {
         match &self.body {
             Form::Builtin(builtin) => builtin.strategy,
             Form::Custom(custom) => custom,
@@ -263,7 +264,7 @@ pub struct Kinds {
 impl Kinds {
     /// The stable kinds of Kubernetes, and those that are served unstable: all that can be read, and reviews, which can only be
     /// created.
-    pub(crate) fn builtin(strategies: Strategies, defaults: Defaults) -> Self {
+    pub fn builtin(strategies: Strategies, defaults: Defaults) -> Self {
         let schema = Schema::builtin();
         let rows = schema
             .resources()

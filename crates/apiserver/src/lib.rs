@@ -7,7 +7,8 @@
 //!                └─ write, delete ▸ decode ▸ patch ▸ admission, prepare, validate ▸ store (again after a conflict)
 //! ```
 //!
-//! A kind is a row of a table ([`kinds`]); what is special about it is in its strategy, in its file of the [`registry`].
+//! A kind is a row of a table ([`kinds`]); what is special about it is in its strategy. This crate has no strategies: the server is
+//! made with them, as [`BuiltinKinds`], and `plumb-kinds` has those of Kubernetes.
 //! Objects are stored as encoded bytes, which reads and watches copy. Only a write decodes them, and only the rules of a
 //! resize, which are `plumb-resize`'s, decode them to types.
 //!
@@ -18,19 +19,17 @@
 pub mod accounts;
 pub mod admission;
 mod aggregation;
-mod allocation;
+pub mod allocation;
 mod alpha;
 pub mod authn;
-mod authz;
+pub mod authz;
 mod body;
 mod bootstrap_roles;
-mod builtin;
 mod call;
-mod cluster;
+pub mod cluster;
 mod completion;
 mod controllers;
-mod custom;
-pub mod defaults;
+pub mod custom;
 mod delegate;
 mod delete;
 mod discard;
@@ -39,7 +38,7 @@ mod encoders;
 pub mod error;
 mod events;
 mod exchange;
-mod expression;
+pub mod expression;
 mod go;
 mod health;
 mod in_flight;
@@ -62,7 +61,6 @@ mod pieces;
 pub mod pki;
 mod present;
 mod read;
-pub mod registry;
 mod request_body;
 mod reviews;
 mod scope;
@@ -72,28 +70,26 @@ mod server;
 mod share;
 mod shutdown;
 mod state;
-mod stored;
+pub mod stored;
 mod subresource;
-mod system_objects;
 pub mod table;
 pub mod target;
 pub mod usage;
-mod user;
-mod validation;
+pub mod user;
+pub mod validation;
 mod version;
-mod warnings;
+pub mod warnings;
 mod watch;
 mod webhook;
-mod write;
+pub mod write;
 mod write_options;
 mod yaml;
 
 pub use body::Body;
-pub use builtin::Features;
 pub use error::ApiError;
 pub use in_flight::Limits;
 pub use inside::Inside;
 pub use kinds::conversion::{Conversion, Pair, StoredAs};
 pub use kubelet::{KubeletClient, KubeletClientError};
-pub use state::{ApiServer, Config};
+pub use state::{ApiServer, BuiltinKinds, Config};
 pub use version::VERSION;

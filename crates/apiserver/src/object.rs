@@ -49,7 +49,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ApiError> {
 }
 
 /// A generated name: a prefix and five random letters that make no words.
-pub(crate) fn generate_name(prefix: &str, random: Uuid) -> String {
+pub fn generate_name(prefix: &str, random: Uuid) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST_PREFIX: usize = 63 - 5;
     let suffix =

@@ -59,7 +59,7 @@ fn handle(
 impl ApiServer {
     /// An API server over a store, with the built-in kinds that it serves. Creates the objects that every cluster has, if
     /// they are missing.
-    pub(crate) fn with_kinds(config: Config, builtin: BuiltinKinds) -> Result<Self, ApiError> {
+    pub fn new(config: Config, builtin: BuiltinKinds) -> Result<Self, ApiError> {
         let create_system_objects = builtin.create_system_objects;
         let server = Self::of(config, builtin, handle);
         create_system_objects(server.cluster())?;

@@ -53,16 +53,16 @@ pub struct Config {
 }
 
 /// The built-in kinds of a server, and all that knows them by name. The server itself knows none.
-pub(crate) struct BuiltinKinds {
+pub struct BuiltinKinds {
     /// The strategy of each kind.
-    pub(crate) strategies: Strategies,
+    pub strategies: Strategies,
     /// The defaults of each kind.
-    pub(crate) defaults: Defaults,
+    pub defaults: Defaults,
     /// The admission plugins that decide by kind, in the order in which they are called. They come after those that handle
     /// every kind.
-    pub(crate) plugins: Vec<Box<dyn Plugin>>,
+    pub plugins: Vec<Box<dyn Plugin>>,
     /// Creates the objects that every cluster has, if they are missing.
-    pub(crate) create_system_objects: fn(&Cluster) -> Result<(), ApiError>,
+    pub create_system_objects: fn(&Cluster) -> Result<(), ApiError>,
 }
 
 /// What handles requests. It is neither generic nor `async`, so that the handlers are compiled with this crate and not with

@@ -24,7 +24,7 @@ fn path((group, plural): (&str, &str), namespace: Option<&str>) -> String {
 }
 
 /// An object, if it exists.
-pub(crate) fn one(
+pub fn one(
     store: &Store,
     kind: (&str, &str),
     namespace: Option<&str>,
@@ -36,11 +36,7 @@ pub(crate) fn one(
 }
 
 /// All objects of a kind, or those in a namespace, as they are stored.
-pub(crate) fn raw(
-    store: &Store,
-    kind: (&str, &str),
-    namespace: Option<&str>,
-) -> Result<Vec<Arc<Object>>, ApiError> {
+pub fn raw(store: &Store, kind: (&str, &str), namespace: Option<&str>) -> Result<Vec<Arc<Object>>, ApiError> {
     let prefix = Prefix::new(path(kind, namespace))
         .map_err(|error| ApiError::bad_request(format!("invalid namespace: {error}")))?;
     let page = store.list(&List::all(prefix)).map_err(|error| ApiError::internal(error.to_string()))?;
@@ -48,7 +44,7 @@ pub(crate) fn raw(
 }
 
 /// All objects of a kind, or those in a namespace.
-pub(crate) fn all<T: DeserializeOwned>(
+pub fn all<T: DeserializeOwned>(
     store: &Store,
     kind: (&str, &str),
     namespace: Option<&str>,
@@ -57,7 +53,7 @@ pub(crate) fn all<T: DeserializeOwned>(
 }
 
 /// A stored object as a type.
-pub(crate) fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes)
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
 }

@@ -1,16 +1,16 @@
 //! Conversion of objects to `meta.k8s.io` Tables.
 //!
 //! The `PrintColumns` of a kind are its columns and a function from an object to cells; they are in the file of the
-//! kind in the [`registry`](crate::registry). A kind without them has the columns Name and Age. Names, order, types and
+//! kind in the registry of `plumb-kinds`. A kind without them has the columns Name and Age. Names, order, types and
 //! priorities are those of kube-apiserver, so that `kubectl get` and `get -o wide` show the same columns.
 //!
 //! A missing field is printed as its default, if it has one.
 
-pub(crate) mod column;
+pub mod column;
 mod duration;
-pub(crate) mod labels;
+pub mod labels;
 mod print_columns;
-pub(crate) mod view;
+pub mod view;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use view::View;
 
 pub use duration::human_duration;
-pub(crate) use print_columns::{NAME_AND_AGE, NAME_AND_CREATED_AT, PrintColumns};
+pub use print_columns::{NAME_AND_AGE, NAME_AND_CREATED_AT, PrintColumns};
 
 /// Objects as a `Table`. `included` makes the object of a row; `columns` says whether the table has column definitions,
 /// which a watch sends once.

@@ -1,29 +1,27 @@
 //! Validation that several kinds share: metadata, labels, names, numbers, quantities. The validation of one kind is in
-//! its file of the [`registry`](crate::registry).
+//! its file of the registry, in `plumb-kinds`.
 //!
 //! The messages are those of kube-apiserver 1.36. Validation runs on objects after decoding, pruning and defaulting.
 //! Pods and pod templates are decoded into the API's types, since most of their fields are validated; of other kinds
 //! only the validated fields are read.
 
-pub(crate) mod conditions;
-pub(crate) mod format;
-pub(crate) mod json;
-pub(crate) mod labels;
+pub mod conditions;
+pub mod format;
+pub mod json;
+pub mod labels;
 pub(crate) mod metadata;
-pub(crate) mod percent;
-pub(crate) mod resource_name;
-pub(crate) mod storage;
-pub(crate) mod template;
+pub mod percent;
+pub mod storage;
 
 use plumb_validation::field::{FieldError, Path};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use format::Messages;
-pub(crate) use metadata::NameFormat;
+pub use metadata::NameFormat;
 
 /// The errors of an object, in the order in which validation found them.
-pub(crate) type Errors = Vec<FieldError>;
+pub type Errors = Vec<FieldError>;
 
 /// Why a name is not a DNS label.
 pub(crate) fn dns_label_errors(name: &str) -> Vec<String> {
@@ -31,12 +29,12 @@ pub(crate) fn dns_label_errors(name: &str) -> Vec<String> {
 }
 
 /// Why a name is not a segment of a URL path.
-pub(crate) fn path_segment_errors(name: &str) -> Vec<String> {
+pub fn path_segment_errors(name: &str) -> Vec<String> {
     format::path_segment(name)
 }
 
 /// Why a string is not the value of a label.
-pub(crate) fn label_value_errors(value: &str) -> Vec<String> {
+pub fn label_value_errors(value: &str) -> Vec<String> {
     format::label_value(value)
 }
 
@@ -55,12 +53,12 @@ pub(crate) fn label_errors(field: &str, pairs: &Value) -> Vec<FieldError> {
 }
 
 /// Adds an error of the type `Invalid` for each message about a value.
-pub(crate) fn add_invalid(errors: &mut Errors, path: &Path<'_>, value: &str, messages: Messages) {
+pub fn add_invalid(errors: &mut Errors, path: &Path<'_>, value: &str, messages: Messages) {
     errors.extend(messages.into_iter().map(|message| FieldError::invalid(path, value, message)));
 }
 
 /// Validates that a required value is one of the supported ones.
-pub(crate) fn validate_one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors: &mut Errors) {
     match word.unwrap_or_default() {
         "" => errors.push(FieldError::required(path, "")),
         word if words.contains(&word) => {}
@@ -69,26 +67,21 @@ pub(crate) fn validate_one_of(word: Option<&str>, words: &[&str], path: &Path<'_
 }
 
 /// Validates that a number is not negative.
-pub(crate) fn validate_nonnegative_field(number: i64, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_nonnegative_field(number: i64, path: &Path<'_>, errors: &mut Errors) {
     if number < 0 {
         errors.push(FieldError::invalid(path, number, "must be greater than or equal to 0"));
     }
 }
 
 /// Validates that fields of an object are not negative; a missing field is not.
-pub(crate) fn validate_nonnegative_fields(
-    object: &Value,
-    fields: &[&str],
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
+pub fn validate_nonnegative_fields(object: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for field in fields {
         validate_nonnegative_field(json::int(object, field).unwrap_or(0), &path.child(field), errors);
     }
 }
 
 /// Validates that a field did not change.
-pub(crate) fn validate_immutable_field(
+pub fn validate_immutable_field(
     old: Option<&Value>,
     new: Option<&Value>,
     path: &Path<'_>,
@@ -102,7 +95,7 @@ pub(crate) fn validate_immutable_field(
 }
 
 /// Decodes a part of an object into the API's type, and adds an error if that fails.
-pub(crate) fn typed<T: DeserializeOwned>(part: &Value, errors: &mut Errors) -> Option<T> {
+pub fn typed<T: DeserializeOwned>(part: &Value, errors: &mut Errors) -> Option<T> {
     match T::deserialize(part) {
         Ok(typed) => Some(typed),
         Err(error) => {

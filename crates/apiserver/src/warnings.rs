@@ -1,18 +1,15 @@
-//! Warnings that several kinds share, with the messages of kube-apiserver 1.36; and warnings about fields without
-//! effect in Plumb ([`no_effect`]), which kube-apiserver does not have.
+//! The warnings of a response, and those that several kinds share, with the messages of kube-apiserver 1.36.
 
-pub(crate) mod addresses;
-pub(crate) mod no_effect;
 mod recorder;
 
-pub(crate) use recorder::Warnings;
+pub use recorder::Warnings;
 
 use serde_json::Value;
 
 use crate::validation::dns_label_errors;
 
 /// Warns of a name that is not a DNS label. `used_in` says what the name is used in.
-pub(crate) fn of_name(object: &Value, used_in: &str) -> Vec<String> {
+pub fn of_name(object: &Value, used_in: &str) -> Vec<String> {
     let messages = dns_label_errors(object["metadata"]["name"].as_str().unwrap_or_default());
     if messages.is_empty() {
         return Vec::new();
@@ -25,6 +22,6 @@ pub(crate) fn of_name(object: &Value, used_in: &str) -> Vec<String> {
 }
 
 /// Whether an update changes the desired state.
-pub(crate) fn is_changed(old: &Value, new: &Value) -> bool {
+pub fn is_changed(old: &Value, new: &Value) -> bool {
     old["metadata"]["generation"] != new["metadata"]["generation"]
 }

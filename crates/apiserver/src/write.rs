@@ -33,9 +33,10 @@ mod part;
 mod stages;
 mod update;
 
-pub(crate) use attempt::Attempts;
+pub use attempt::Attempts;
 pub(crate) use create::create;
-pub(crate) use metadata::{check_url, fill_system_fields};
+pub(crate) use metadata::check_url;
+pub use metadata::fill_system_fields;
 pub(crate) use part::Part;
 pub(crate) use update::update;
 

@@ -14,7 +14,6 @@ mod it {
     mod cancelled;
     mod clients;
     mod custom;
-    mod defaults;
     mod deletions;
     mod discovery;
     mod emptiness;
@@ -40,7 +39,6 @@ mod it {
     mod tables;
     mod test_api_server;
     mod usage;
-    mod validation;
     mod verbs;
     mod watches;
     mod webhook_configurations;

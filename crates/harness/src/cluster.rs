@@ -13,6 +13,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
+use plumb_kinds::{admission_plugins, api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use tower::ServiceExt as _;
@@ -39,7 +40,7 @@ impl Default for Options {
         Self {
             rules: Rules::v1_36(),
             clock: Arc::new(Timestamp::now),
-            plugins: Plugins::new("", "ServiceAccount").expect("a plugin of this name"),
+            plugins: admission_plugins("", "ServiceAccount").expect("a plugin of this name"),
             store: Store::in_memory(&plumb_store::Options::default()),
             pki: None,
             usage: None,
@@ -72,7 +73,7 @@ impl TestCluster {
             let accounts = Accounts::new(key, store.clone(), Arc::new(SystemClock), settings);
             authenticator = authenticator.with_accounts(accounts.expect("service accounts"));
         }
-        let server = ApiServer::new(Config {
+        let server = api_server(Config {
             store: store.clone(),
             rules,
             clock,

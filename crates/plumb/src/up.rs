@@ -14,9 +14,10 @@ use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::kubeconfig::CurrentContext;
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve::{self, Listener};
-use plumb_apiserver::{ApiServer, Config, Features, KubeletClient};
+use plumb_apiserver::{ApiServer, Config, KubeletClient};
 use plumb_controllers::dns_service;
 use plumb_controllers::horizontal_pod_autoscaler::features::HPA_SCALE_TO_ZERO;
+use plumb_kinds::{Features, admission_plugins, api_server_with_features};
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Quota, Recent, Store};
 use plumb_supervise::{Supervisor, Task};
@@ -138,7 +139,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
     };
-    let server = ApiServer::with_features(config, api_features)
+    let server = api_server_with_features(config, api_features)
         .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
     if let Some(address) = dns.server {
@@ -438,7 +439,7 @@ fn plugins(args: &Up) -> anyhow::Result<Plugins> {
     if !named && !args.components.contains(CONTROLLERS) {
         disable.push_str(",ServiceAccount");
     }
-    Ok(Plugins::new(enable, &disable)?)
+    Ok(admission_plugins(enable, &disable)?)
 }
 
 /// The signal that stopped this process.

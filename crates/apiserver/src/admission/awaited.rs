@@ -8,11 +8,11 @@ use super::Attributes;
 
 /// An object, and the timeout of the wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Awaited {
+pub struct Awaited {
     /// The key of the object.
-    pub(crate) key: Key,
+    pub key: Key,
     /// The timeout.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 impl Awaited {

@@ -35,7 +35,7 @@ impl Opinion {
 }
 
 /// The name of the node, if the user is a node.
-pub(crate) fn node_of(user: &User) -> Option<&str> {
+pub fn node_of(user: &User) -> Option<&str> {
     user.name().strip_prefix(NODE_USER).filter(|_| user.is_in(NODES))
 }
 

@@ -65,7 +65,7 @@ struct Subject {
 
 /// The grant of a request: a binding, and the subject in it that matches the user.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant {
+pub struct Grant {
     binding: Arc<Binding>,
     subject: usize,
 }

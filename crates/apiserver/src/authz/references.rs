@@ -11,7 +11,7 @@ pub(super) type Reference = (Kind, String);
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a pod is a mirror pod.
-pub(crate) fn is_mirror(pod: &Value) -> bool {
+pub fn is_mirror(pod: &Value) -> bool {
     pod.pointer("/metadata/annotations").is_some_and(|annotations| annotations.get(MIRROR).is_some())
 }
 
@@ -69,7 +69,7 @@ fn in_volumes(
 }
 
 /// The Secrets that a pod refers to.
-pub(crate) fn secrets(pod: &Value) -> impl Iterator<Item = String> {
+pub fn secrets(pod: &Value) -> impl Iterator<Item = String> {
     const DIRECT: &[&str] = &[
         "/azureFile/secretName",
         "/cephfs/secretRef/name",
@@ -92,7 +92,7 @@ pub(crate) fn secrets(pod: &Value) -> impl Iterator<Item = String> {
 }
 
 /// The `ConfigMap`s that a pod refers to.
-pub(crate) fn config_maps(pod: &Value) -> impl Iterator<Item = String> {
+pub fn config_maps(pod: &Value) -> impl Iterator<Item = String> {
     environment(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name").chain(in_volumes(
         pod,
         &["/configMap/name"],

@@ -11,21 +11,21 @@ const ALL: &str = "*";
 /// One rule of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// The verbs.
-    pub(crate) verbs: Vec<String>,
+    pub verbs: Vec<String>,
     /// The API groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) api_groups: Vec<String>,
+    pub api_groups: Vec<String>,
     /// The resources. A subresource is a resource of its own: `pods/resize`, `*/scale`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) resources: Vec<String>,
+    pub resources: Vec<String>,
     /// The names of objects; all if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) resource_names: Vec<String>,
+    pub resource_names: Vec<String>,
     /// The non-resource paths.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
-    pub(crate) non_resource_urls: Vec<String>,
+    pub non_resource_urls: Vec<String>,
 }
 
 impl Rule {

@@ -186,7 +186,7 @@ mod tests {
             plugins: Vec::new(),
             create_system_objects: |_| Ok(()),
         };
-        ApiServer::with_kinds(config, builtin).unwrap()
+        ApiServer::new(config, builtin).unwrap()
     }
 
     fn key(name: &str) -> Key {

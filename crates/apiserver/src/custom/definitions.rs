@@ -29,7 +29,7 @@ use crate::target::Target;
 use crate::webhook::Connections;
 
 /// The stored definitions, and the table of kinds that they and the built-in kinds make.
-pub(crate) struct Definitions {
+pub struct Definitions {
     pub(super) store: Store,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Replaced as a whole when a kind is added or removed.
@@ -218,7 +218,7 @@ fn all_in(snapshot: &Snapshot, row: &Row) -> Result<All, ApiError> {
 }
 
 /// Sets the stored versions of a definition that is to be written, and accepts its names.
-pub(crate) fn prepare(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
+pub fn prepare(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
     definition::note_stored_version(new);
     accept_names(cx, new)
 }
@@ -227,7 +227,7 @@ pub(crate) fn prepare(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> 
 ///
 /// The names are accepted again when the definition is stored, under the lock: another definition may have got them while
 /// webhooks were called.
-pub(crate) fn accept_names(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
+pub fn accept_names(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
     let now = moment(cx.now());
     let others = all_in(&cx.store.snapshot(), cx.row)?;
     let own = meta(new, "name").to_owned();
@@ -236,7 +236,7 @@ pub(crate) fn accept_names(cx: Context<'_>, new: &mut Value) -> Result<(), ApiEr
 }
 
 /// Puts the finalizer on a definition that is to be deleted, which keeps it until its objects are deleted.
-pub(crate) fn release(definition: &mut Value, now: &str) {
+pub fn release(definition: &mut Value, now: &str) {
     if is_deleting(definition) {
         return;
     }

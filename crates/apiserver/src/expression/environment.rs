@@ -7,15 +7,15 @@ use plumb_cel::{AUTHORIZER, Decl, DeclKind, Env, Field, RESOURCE_CHECK, Type};
 
 /// The variables that not every expression can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reads {
+pub struct Reads {
     /// `params`: the policy has a `paramKind`.
-    pub(crate) params: bool,
+    pub params: bool,
     /// `authorizer` and `authorizer.requestResource`.
-    pub(crate) authorizer: bool,
+    pub authorizer: bool,
 }
 
 /// The environment of an expression.
-pub(crate) fn environment(reads: Reads) -> Env {
+pub fn environment(reads: Reads) -> Env {
     static BASE: LazyLock<Env> = LazyLock::new(|| {
         let dynamic = Decl::dynamic();
         Env::kubernetes()
@@ -46,7 +46,7 @@ fn object(name: &str, fields: &[(&str, &Arc<Decl>)]) -> Arc<Decl> {
 }
 
 /// A declaration without bounds.
-pub(crate) fn simple(kind: DeclKind) -> Arc<Decl> {
+pub fn simple(kind: DeclKind) -> Arc<Decl> {
     Decl::simple(kind, u64::MAX, 1)
 }
 
@@ -123,6 +123,6 @@ fn namespace_type() -> Arc<Decl> {
 }
 
 /// The environment of the match conditions of a webhook.
-pub(crate) fn webhook_environment() -> Env {
+pub fn webhook_environment() -> Env {
     environment(Reads { params: false, authorizer: true })
 }

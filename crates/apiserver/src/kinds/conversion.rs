@@ -37,18 +37,18 @@ pub enum Conversion {
 #[derive(Debug)]
 pub struct Pair {
     /// From the version of the URL to the stored one.
-    pub(crate) store: fn(&mut Value),
+    pub store: fn(&mut Value),
     /// From the stored version to that of the URL.
-    pub(crate) serve: fn(&mut Value),
+    pub serve: fn(&mut Value),
     /// The stored version's name of a field in a field selector.
-    pub(crate) field: fn(&str) -> Option<&'static str>,
+    pub field: fn(&str) -> Option<&'static str>,
     /// Whether objects are validated in the version of the URL, and not in the stored one.
-    pub(crate) own_rules: bool,
+    pub own_rules: bool,
 }
 
 impl StoredAs {
     /// A built-in kind, by its group, version and plural name, and the conversion to it.
-    pub(crate) fn builtin(
+    pub fn builtin(
         (group, version, plural): (&'static str, &'static str, &'static str),
         pair: &'static Pair,
     ) -> Self {

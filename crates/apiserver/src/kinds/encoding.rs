@@ -39,7 +39,7 @@ fn head_of(kind: &str, api_version: &str) -> String {
 const MAX_OBJECT: usize = 2 * MAX_BODY;
 
 /// Encodes an object so that the store can insert its revision.
-pub(crate) fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
+pub fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
     match row.custom() {
         Some(custom) => {
             let mut object = object.clone();

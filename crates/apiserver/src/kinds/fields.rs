@@ -84,7 +84,7 @@ pub fn field_value(object: &Value, field: &str) -> String {
 }
 
 /// The attributes of an object in the store.
-pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
+pub fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
     let fields = row.strategy().attributes().iter();
     let values = fields.map(|own| (own.field, field_value(object, own.field)));
     // A value that is too long for the store is decoded from the object when a selector needs it.

@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::object::metadata;
 
 /// Prepares a new object for validation, after defaulting. Returns warnings about its changes.
-pub(crate) fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+pub fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
     let strategy = cx.row.strategy();
     if cx.row.has("status") && !strategy.allow_status_on_create() {
         reset_status(cx.row, new);

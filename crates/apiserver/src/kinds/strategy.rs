@@ -4,8 +4,8 @@
 //! Every method has a default, which is right for most kinds. A kind overrides what is special about it.
 
 mod context;
-pub(crate) mod generation;
-pub(crate) mod reset;
+pub mod generation;
+pub mod reset;
 mod storage;
 mod subresource;
 mod validation;
@@ -16,10 +16,10 @@ use plumb_apischema::json::DecodeError;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-pub(crate) use context::{Context, Requester};
-pub(crate) use storage::{ReviewContext, ReviewHandler, Storage};
-pub(crate) use subresource::{SubresourceAction, SubresourceHandler, SubresourceStrategy};
-pub(crate) use validation::{Validation, invalid};
+pub use context::{Context, Requester};
+pub use storage::{ReviewContext, ReviewHandler, Storage};
+pub use subresource::{SubresourceAction, SubresourceHandler, SubresourceStrategy};
+pub use validation::{Validation, invalid};
 
 use super::conversion::StoredAs;
 use super::{Attribute, FieldLabelError, Row};
@@ -30,12 +30,12 @@ use crate::validation::{Errors, NameFormat};
 use crate::warnings::{self, Warnings};
 
 /// Paths of fields.
-pub(crate) type FieldPaths = &'static [&'static [&'static str]];
+pub type FieldPaths = &'static [&'static [&'static str]];
 
 /// Which checks of the metadata a kind repeats in an update. Upstream's kinds differ in this, and each check lists its
 /// errors again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetadataChecks {
+pub enum MetadataChecks {
     /// None. In a create, the metadata is checked last, and only if the object has no other errors.
     None,
     /// Those of an update.
@@ -48,7 +48,7 @@ pub(crate) enum MetadataChecks {
 
 /// What becomes of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GarbageCollectionPolicy {
+pub enum GarbageCollectionPolicy {
     /// The garbage collector deletes them.
     DeleteDependents,
     /// They stay, without the owner.
@@ -59,7 +59,7 @@ pub(crate) enum GarbageCollectionPolicy {
 
 /// When a kind checks the metadata in an update of the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatusMetadataChecks {
+pub enum StatusMetadataChecks {
     /// Never.
     None,
     /// Before the status.
@@ -77,7 +77,7 @@ pub(crate) enum StatusMetadataChecks {
 ///            ▸ generation ▸ validate_update ▸ warnings_on_update ▸ admission validates ▸ canonicalize ▸ store
 ///   status:  the same as an update, with prepare_for_status_update and validate_status_update
 /// ```
-pub(crate) trait Strategy: fmt::Debug + Send + Sync {
+pub trait Strategy: fmt::Debug + Send + Sync {
     /// What handles requests for objects.
     fn storage(&self) -> Storage {
         Storage::Store

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A column, as `columnDefinitions` describes it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Column {
+pub struct Column {
     name: &'static str,
     #[serde(rename = "type")]
     shape: &'static str,
@@ -19,46 +19,49 @@ impl Column {
     }
 
     /// A column of strings.
-    pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "string", description)
     }
 
     /// A column of integers.
-    pub(crate) const fn integer(name: &'static str, description: &'static str) -> Self {
+    pub const fn integer(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "integer", description)
     }
 
     /// A column of booleans.
-    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
+    pub const fn boolean(name: &'static str, description: &'static str) -> Self {
         Self::new(name, "boolean", description)
     }
 
     /// The same column with a format, such as `quantity`.
-    pub(crate) const fn of(mut self, format: &'static str) -> Self {
+    #[must_use]
+    pub const fn of(mut self, format: &'static str) -> Self {
         self.format = format;
         self
     }
 
     /// The same column, shown only by `-o wide`.
-    pub(crate) const fn wide(mut self) -> Self {
+    #[must_use]
+    pub const fn wide(mut self) -> Self {
         self.priority = 1;
         self
     }
 
     /// The same column with the format `name`.
-    pub(crate) const fn of_names(mut self) -> Self {
+    #[must_use]
+    pub const fn of_names(mut self) -> Self {
         self.format = "name";
         self
     }
 }
 
 /// The name of the object.
-pub(crate) const NAME: Column = Column::text("Name", "what the object is called").of_names();
+pub const NAME: Column = Column::text("Name", "what the object is called").of_names();
 /// How old the object is.
-pub(crate) const AGE: Column = Column::text("Age", "how long ago the object was created");
+pub const AGE: Column = Column::text("Age", "how long ago the object was created");
 /// When the object was created.
 pub(crate) const CREATED_AT: Column = Column::new("Created At", "date", "when the object was created");
 /// The containers of a template.
-pub(crate) const CONTAINERS: Column = Column::text("Containers", "names of the template's containers");
+pub const CONTAINERS: Column = Column::text("Containers", "names of the template's containers");
 /// The images of a template.
-pub(crate) const IMAGES: Column = Column::text("Images", "images of the template's containers");
+pub const IMAGES: Column = Column::text("Images", "images of the template's containers");

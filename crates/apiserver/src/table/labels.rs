@@ -3,14 +3,14 @@
 use super::view::{View, or};
 
 /// A map of labels: `a=b,c=d`, or `<none>`.
-pub(crate) fn labels(object: View<'_>, path: &str) -> String {
+pub fn labels(object: View<'_>, path: &str) -> String {
     let mut pairs: Vec<String> = object.entries(path).map(|(key, value)| format!("{key}={value}")).collect();
     pairs.sort_unstable();
     or(pairs.join(","), "<none>")
 }
 
 /// A label selector: `a=b,c in (d,e),!f`, or `<none>`, or `<error>` if it is invalid.
-pub(crate) fn selector(object: View<'_>, path: &str) -> String {
+pub fn selector(object: View<'_>, path: &str) -> String {
     match requirements(object, path) {
         Some(text) => or(text, "<none>"),
         None => "<error>".to_owned(),
@@ -18,7 +18,7 @@ pub(crate) fn selector(object: View<'_>, path: &str) -> String {
 }
 
 /// The requirements of a label selector, ordered by label. None if one of them is invalid.
-pub(crate) fn requirements(object: View<'_>, path: &str) -> Option<String> {
+pub fn requirements(object: View<'_>, path: &str) -> Option<String> {
     let Some(selector) = object.at(path) else { return Some(String::new()) };
     let mut all: Vec<(&str, String)> =
         selector.entries("/matchLabels").map(|(key, value)| (key, format!("{key}={value}"))).collect();

@@ -11,7 +11,7 @@ const MAX_REASON_LENGTH: usize = 1024;
 const MAX_MESSAGE_LENGTH: usize = 32 * 1024;
 
 /// Validates the conditions of a status: each type occurs once, with a reason and a transition time.
-pub(crate) fn validate_conditions(status: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_conditions(status: &Value, path: &Path<'_>, errors: &mut Errors) {
     let conditions = list(status, "conditions");
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use plumb_validation::names::too_long;
-pub(crate) use plumb_validation::names::{
+pub use plumb_validation::names::{
     dns_label, dns_subdomain, dns_subdomain_prefix, dns_subdomain_with_underscores, label_value,
     qualified_name, regex_error,
 };
@@ -14,7 +14,7 @@ pub(crate) use plumb_validation::names::{
 pub(crate) type Messages = Vec<String>;
 
 /// A segment of a URL path: the format of the names of roles, and of kinds without a format of their own.
-pub(crate) fn path_segment(value: &str) -> Messages {
+pub fn path_segment(value: &str) -> Messages {
     if matches!(value, "." | "..") {
         return vec![format!("may not be '{value}'")];
     }
@@ -47,7 +47,7 @@ pub(crate) fn condition_reason(value: &str) -> Messages {
 }
 
 /// The key of an entry in a `ConfigMap` or Secret.
-pub(crate) fn config_key(value: &str) -> Messages {
+pub fn config_key(value: &str) -> Messages {
     let mut messages = too_long(value, 253, "characters");
     if value.is_empty()
         || !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
@@ -65,7 +65,7 @@ pub(crate) fn config_key(value: &str) -> Messages {
 }
 
 /// The name of an environment variable.
-pub(crate) fn env_var_name(value: &str) -> Messages {
+pub fn env_var_name(value: &str) -> Messages {
     let mut messages = Messages::new();
     if value.is_empty() {
         messages.push("environment variable name must be non-empty".to_owned());
@@ -78,7 +78,7 @@ pub(crate) fn env_var_name(value: &str) -> Messages {
 }
 
 /// The name of a port of a container.
-pub(crate) fn port_name(value: &str) -> Messages {
+pub fn port_name(value: &str) -> Messages {
     let mut messages = too_long(value, 15, "characters");
     if value.is_empty() || !value.bytes().all(|b| is_lower(b) || b == b'-') {
         messages.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
@@ -96,27 +96,27 @@ pub(crate) fn port_name(value: &str) -> Messages {
 }
 
 /// The number of a port.
-pub(crate) fn port_number(value: i64) -> Messages {
+pub fn port_number(value: i64) -> Messages {
     in_range(value, 1, 65535)
 }
 
 /// The ID of a user or group.
-pub(crate) fn user_or_group(value: i64) -> Messages {
+pub fn user_or_group(value: i64) -> Messages {
     in_range(value, 0, i64::from(i32::MAX))
 }
 
 /// A number in a range.
-pub(crate) fn in_range(value: i64, low: i64, high: i64) -> Messages {
+pub fn in_range(value: i64, low: i64, high: i64) -> Messages {
     if (low..=high).contains(&value) { Vec::new() } else { vec![range_error(low, high)] }
 }
 
 /// The message about a number that is out of range.
-pub(crate) fn range_error(low: i64, high: i64) -> String {
+pub fn range_error(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
 /// The name of an HTTP header.
-pub(crate) fn http_header_name(value: &str) -> Messages {
+pub fn http_header_name(value: &str) -> Messages {
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Vec::new();
     }
@@ -146,7 +146,7 @@ pub(crate) fn ip_address_name(value: &str) -> Messages {
 }
 
 /// An IP address of either family.
-pub(crate) fn ip(value: &str) -> Messages {
+pub fn ip(value: &str) -> Messages {
     match value.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
             vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
@@ -160,7 +160,7 @@ pub(crate) fn ip(value: &str) -> Messages {
 }
 
 /// An address of an endpoint: none that only the machine itself, or its link, knows. Upstream allows multicast addresses.
-pub(crate) fn endpoint_ip(value: &str) -> Messages {
+pub fn endpoint_ip(value: &str) -> Messages {
     let parsed = value.parse::<IpAddr>().or_else(|_| without_leading_zeros(value).parse());
     let Ok(address) = parsed.map(|address: IpAddr| address.to_canonical()) else {
         return vec!["must be a valid IP address".to_owned()];
@@ -190,7 +190,7 @@ pub(crate) fn endpoint_ip(value: &str) -> Messages {
 }
 
 /// A CIDR.
-pub(crate) fn cidr(value: &str) -> Messages {
+pub fn cidr(value: &str) -> Messages {
     let invalid = || vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
     let Some((address, length)) = value.split_once('/') else { return invalid() };
     let strict = address.parse::<IpAddr>();

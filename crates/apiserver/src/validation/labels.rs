@@ -12,7 +12,7 @@ use super::{format, json};
 const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 << 10;
 
 /// Validates labels, or a map of labels that selects objects.
-pub(crate) fn validate_labels<'a>(
+pub fn validate_labels<'a>(
     labels: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
     errors: &mut Errors,
@@ -24,7 +24,7 @@ pub(crate) fn validate_labels<'a>(
 }
 
 /// Validates the keys and the total size of annotations.
-pub(crate) fn validate_annotations<'a>(
+pub fn validate_annotations<'a>(
     all: impl Iterator<Item = (&'a str, &'a str)>,
     path: &Path<'_>,
     errors: &mut Errors,
@@ -40,7 +40,7 @@ pub(crate) fn validate_annotations<'a>(
 }
 
 /// Validates a label selector.
-pub(crate) fn validate_label_selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_label_selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(pairs(selector.match_labels.as_ref()), &path.child("matchLabels"), errors);
     for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
         let list = path.child("matchExpressions");
@@ -69,7 +69,7 @@ pub(crate) fn validate_label_selector(selector: &LabelSelector, path: &Path<'_>,
 }
 
 /// A selector as error messages show it: its fields in the order of the API's type, without empty ones.
-pub(crate) fn shown(selector: &LabelSelector) -> BadValue {
+pub fn shown(selector: &LabelSelector) -> BadValue {
     let mut fields = Vec::new();
     if let Some(labels) = selector.match_labels.as_ref().filter(|labels| !labels.is_empty()) {
         fields.push(("matchLabels", json::raw(labels)));
@@ -90,20 +90,20 @@ pub(crate) fn shown(selector: &LabelSelector) -> BadValue {
 }
 
 /// Whether a selector is valid.
-pub(crate) fn is_valid_selector(selector: &LabelSelector) -> bool {
+pub fn is_valid_selector(selector: &LabelSelector) -> bool {
     let mut errors = Errors::new();
     self::validate_label_selector(selector, &Path::root(""), &mut errors);
     errors.is_empty()
 }
 
 /// Whether a selector is empty, and so selects everything.
-pub(crate) fn is_empty(selector: &LabelSelector) -> bool {
+pub fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Whether a selector matches labels.
-pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let label = |key: &str| labels.and_then(|labels| labels.get(key));
     let holds = |requirement: &LabelSelectorRequirement| {
         let value = label(&requirement.key);
@@ -122,6 +122,6 @@ pub(crate) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String,
 }
 
 /// The entries of an optional map.
-pub(crate) fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
+pub fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
     map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
 }

@@ -11,7 +11,7 @@ const METADATA: Path<'_> = Path::root("metadata");
 
 /// The format of the names of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NameFormat {
+pub enum NameFormat {
     /// A DNS subdomain.
     DnsSubdomain,
     /// A DNS label.

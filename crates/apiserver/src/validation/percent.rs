@@ -7,7 +7,7 @@ use super::json::shown;
 use super::{Errors, format, validate_nonnegative_field};
 
 /// Validates a non-negative integer or a percentage.
-pub(crate) fn validate_nonnegative_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_nonnegative_int_or_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     match value {
         Value::String(text) => {
             for message in format::percent(text) {
@@ -19,14 +19,14 @@ pub(crate) fn validate_nonnegative_int_or_percent(value: &Value, path: &Path<'_>
 }
 
 /// Validates that a percentage does not exceed 100%.
-pub(crate) fn validate_not_more_than_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_not_more_than_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if percent_value(value).is_some_and(|percent| percent > 100) {
         errors.push(FieldError::invalid(path, shown(Some(value)), "must not be greater than 100%"));
     }
 }
 
 /// The integer or the number of the percentage.
-pub(crate) fn int_or_percent_value(value: &Value) -> i64 {
+pub fn int_or_percent_value(value: &Value) -> i64 {
     percent_value(value).or_else(|| value.as_i64()).or_else(|| value.as_str()?.parse().ok()).unwrap_or(0)
 }
 

@@ -5,7 +5,7 @@ use plumb_validation::field::{FieldError, Path};
 use super::{Errors, add_invalid, format};
 
 /// Validates a CSI driver name: a DNS subdomain that may have upper case letters.
-pub(crate) fn validate_csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_csi_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;

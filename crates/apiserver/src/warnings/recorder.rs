@@ -9,7 +9,7 @@ const MAX_ONE: usize = 256;
 
 /// The warnings of a response, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Warnings(parking_lot::Mutex<Recorded>);
+pub struct Warnings(parking_lot::Mutex<Recorded>);
 
 /// Warnings in the order in which they were added.
 #[derive(Debug, Default)]

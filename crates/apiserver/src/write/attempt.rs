@@ -65,7 +65,7 @@ impl Limit {
 
 /// Attempts to write one object. What an attempt has read may not be durable yet: a request that ends without a write
 /// responds through [`Attempts::once_durable`].
-pub(crate) struct Attempts<'a> {
+pub struct Attempts<'a> {
     cluster: &'a Cluster,
     cx: Context<'a>,
     target: &'a Target,

@@ -70,7 +70,7 @@ pub(super) fn clear_system_fields(new: &mut Value) {
 }
 
 /// Sets the metadata that every new object gets from the server.
-pub(crate) fn fill_system_fields(row: &Row, new: &mut Value, now: Timestamp) {
+pub fn fill_system_fields(row: &Row, new: &mut Value, now: Timestamp) {
     set_kind(row, new);
     let fields = metadata(new);
     let prefix = fields.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -21,6 +21,7 @@ use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::authn::{Authenticator, InProcess, User};
 use plumb_apiserver::pki::{Clock as _, Pki};
 use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_kinds::api_server;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -112,10 +113,10 @@ impl Cluster {
                 .with_accounts(accounts)
                 .with_bootstrap_tokens(store.clone()),
             nodes: None,
-            plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
+            plugins: plumb_kinds::admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
         };
-        ApiServer::new(config).unwrap()
+        api_server(config).unwrap()
     }
 
     async fn request(&self, who: &As, method: Method, path: &str, body: &Value) -> ApiResponse {

@@ -17,6 +17,7 @@ use plumb_apischema::patch;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_kinds::api_server;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -64,10 +65,10 @@ impl ScenarioRunner {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes: None,
-            plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
+            plugins: plumb_kinds::admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
         };
-        Self { server: ApiServer::new(config).unwrap(), seconds, _folder: folder }
+        Self { server: api_server(config).unwrap(), seconds, _folder: folder }
     }
 
     async fn request(&self, method: &str, uri: &str, media: &str, agent: &str, body: Bytes) -> (u16, Value) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{InProcess, User};
+use plumb_kinds::admission_plugins;
 use plumb_resize::rules::Rules;
 use plumb_store::{Key, Write};
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ async fn policies_do_not_apply_to_policies_so_that_a_broken_one_can_be_repaired(
 
 #[tokio::test]
 async fn a_disabled_policy_plugin_denies_nothing() {
-    let plugins = Plugins::new("", "ServiceAccount,ValidatingAdmissionPolicy").unwrap();
+    let plugins = admission_plugins("", "ServiceAccount,ValidatingAdmissionPolicy").unwrap();
     let apiserver = TestApiServer::open_with(Rules::v1_36(), plugins);
     bind(&apiserver, "p", &json!({ "validations": [{ "expression": "false" }] })).await;
     apiserver.post(MAPS, &map("a")).await.ok();

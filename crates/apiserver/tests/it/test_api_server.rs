@@ -11,6 +11,7 @@ use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
+use plumb_kinds::{admission_plugins, api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -62,7 +63,7 @@ struct Setup {
 impl Setup {
     /// No controller creates service accounts here, so pods need none.
     fn new(rules: Rules) -> Self {
-        let plugins = Plugins::new("", "ServiceAccount").unwrap();
+        let plugins = admission_plugins("", "ServiceAccount").unwrap();
         Self { rules, nodes: None, plugins, usage: None, limits: Limits::default() }
     }
 }
@@ -125,7 +126,7 @@ impl TestApiServer {
             plugins,
             usage,
         };
-        Self { server: ApiServer::new(config).unwrap(), store, _folder: folder }
+        Self { server: api_server(config).unwrap(), store, _folder: folder }
     }
 
     /// Where its objects are.

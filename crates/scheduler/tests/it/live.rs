@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_apiserver::admission::Plugins;
 use plumb_harness::{Options, TestCluster, event, eventually, until};
+use plumb_kinds::admission_plugins;
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
 use plumb_supervise::{Exponential, Health, Policy, Supervisor};
@@ -48,7 +48,7 @@ impl Live {
         fault: impl Fn(&str) + Clone + Send + Sync + 'static,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Self {
-        let plugins = Plugins::new("", "ServiceAccount,TaintNodesByCondition").unwrap();
+        let plugins = admission_plugins("", "ServiceAccount,TaintNodesByCondition").unwrap();
         let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
         let metrics: Arc<Metrics> = Arc::default();
         let mut running = JoinSet::new();

@@ -15,15 +15,15 @@ use crate::user::User;
 /// The context of a strategy besides the objects: the kind as it is served, the server's state, and the user of the
 /// request.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
+pub struct Context<'a> {
     /// The kind, in the version in which the object is.
-    pub(crate) row: &'a Row,
+    pub row: &'a Row,
     /// The stored objects.
     pub(crate) store: &'a Store,
     /// The rules for resizes.
-    pub(crate) rules: &'a Rules,
+    pub rules: &'a Rules,
     /// The allocations of cluster IPs and node ports.
-    pub(crate) allocations: &'a Arc<Allocations>,
+    pub allocations: &'a Arc<Allocations>,
     /// The clock of the server.
     pub(crate) clock: &'a (dyn Fn() -> Timestamp + Send + Sync),
     /// The user of the request; none for the objects that the server itself creates.
@@ -32,7 +32,7 @@ pub(crate) struct Context<'a> {
 
 /// The user of a request, and its object.
 #[derive(Clone, Copy)]
-pub(crate) struct Requester<'a> {
+pub struct Requester<'a> {
     /// The user.
     pub(crate) user: &'a User,
     /// The address that the request came from; none for a request of this process.
@@ -48,27 +48,27 @@ impl<'a> Context<'a> {
     }
 
     /// Fills in the defaults that the types of the fields have, whichever kind they are in.
-    pub(crate) fn apply_defaults_of_types(self, new: &mut Value) {
+    pub fn apply_defaults_of_types(self, new: &mut Value) {
         self.row.apply_defaults(new, self.rules);
     }
 
     /// The time.
-    pub(crate) fn now(self) -> Timestamp {
+    pub fn now(self) -> Timestamp {
         (self.clock)()
     }
 
     /// The user who sent the request.
-    pub(crate) fn user(self) -> Option<&'a User> {
+    pub fn user(self) -> Option<&'a User> {
         self.requester.map(|requester| requester.user)
     }
 
     /// The address that the request came from.
-    pub(crate) fn remote_address(self) -> Option<IpAddr> {
+    pub fn remote_address(self) -> Option<IpAddr> {
         self.requester?.remote_address
     }
 
     /// The name of the object in the URL.
-    pub(crate) fn name_in_url(self) -> &'a str {
+    pub fn name_in_url(self) -> &'a str {
         self.requester.map_or("", |requester| requester.name)
     }
 }

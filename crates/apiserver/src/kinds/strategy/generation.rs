@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::kinds::Row;
 
 /// Whether two versions of an object differ in more than their metadata and their status.
-pub(crate) fn is_spec_changed(row: &Row, old: &Value, new: &Value) -> bool {
+pub fn is_spec_changed(row: &Row, old: &Value, new: &Value) -> bool {
     let (old, new) = (without(old, &["metadata", "status"]), without(new, &["metadata", "status"]));
     match row.builtin() {
         Some(kind) => !semantic::equal_structs(Schema::builtin(), kind.body, &old, &new),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Sets a field to its stored value.
-pub(crate) fn field(old: &Value, new: &mut Value, field: &str) {
+pub fn field(old: &Value, new: &mut Value, field: &str) {
     let Some(object) = new.as_object_mut() else { return };
     match old.get(field) {
         Some(value) => object.insert(field.to_owned(), value.clone()),
@@ -14,14 +14,14 @@ pub(crate) fn field(old: &Value, new: &mut Value, field: &str) {
 }
 
 /// Sets a field of the metadata to its stored value.
-pub(crate) fn metadata_field(old: &Value, new: &mut Value, name: &str) {
+pub fn metadata_field(old: &Value, new: &mut Value, name: &str) {
     if let (Some(old), Some(new)) = (old.get("metadata"), new.get_mut("metadata")) {
         field(old, new, name);
     }
 }
 
 /// Sets all fields to their stored values, except those in `changed`.
-pub(crate) fn all_but(old: &Value, new: &mut Value, changed: &[&str]) {
+pub fn all_but(old: &Value, new: &mut Value, changed: &[&str]) {
     let names =
         |object: &Value| object.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let (stored, mut given): (BTreeSet<String>, BTreeSet<String>) = (names(old), names(new));

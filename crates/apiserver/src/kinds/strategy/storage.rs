@@ -11,7 +11,7 @@ use crate::user::User;
 
 /// What handles requests for objects of a kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Storage {
+pub enum Storage {
     /// The generic path: the objects are in the store.
     Store,
     /// The kind is a review: its objects are not stored, and the response to a create has the result.
@@ -21,21 +21,21 @@ pub(crate) enum Storage {
 }
 
 /// Performs a review: gets the object of the request, and returns that of the response.
-pub(crate) type ReviewHandler = fn(ReviewContext<'_>, Value) -> Result<Value, ApiError>;
+pub type ReviewHandler = fn(ReviewContext<'_>, Value) -> Result<Value, ApiError>;
 
 /// The context of a review besides its object.
 #[derive(Clone, Copy)]
-pub(crate) struct ReviewContext<'a> {
+pub struct ReviewContext<'a> {
     /// The kind.
-    pub(crate) row: &'a Row,
+    pub row: &'a Row,
     /// The namespace in the URL.
-    pub(crate) namespace: Option<&'a str>,
+    pub namespace: Option<&'a str>,
     /// The user who sent the request.
-    pub(crate) user: &'a User,
+    pub user: &'a User,
     /// What authenticates tokens.
-    pub(crate) authenticator: &'a Authenticator,
+    pub authenticator: &'a Authenticator,
     /// What decides which user may do what.
-    pub(crate) authorizer: &'a Authorizer,
+    pub authorizer: &'a Authorizer,
     /// The time.
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
 }

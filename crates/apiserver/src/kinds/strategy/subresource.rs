@@ -10,7 +10,7 @@ use super::{Context, FieldPaths};
 use crate::error::ApiError;
 
 /// The strategy of an update through a subresource.
-pub(crate) trait SubresourceStrategy: fmt::Debug + Send + Sync {
+pub trait SubresourceStrategy: fmt::Debug + Send + Sync {
     /// Whether defaulting applies to the update.
     fn applies_defaults(&self) -> bool {
         true
@@ -37,11 +37,11 @@ pub(crate) trait SubresourceStrategy: fmt::Debug + Send + Sync {
 
 /// How an object of a subresource changes the object in the URL: gets the name in the URL, the stored object, the object
 /// of the request after mutating admission, and the time; returns the changed object.
-pub(crate) type SubresourceAction = fn(&str, &Object, &Value, Timestamp) -> Result<Value, ApiError>;
+pub type SubresourceAction = fn(&str, &Object, &Value, Timestamp) -> Result<Value, ApiError>;
 
 /// The handler of a subresource that neither reads nor updates the object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum SubresourceHandler {
+pub enum SubresourceHandler {
     /// A POST of an object of the subresource's own kind changes the object in the URL, such as `pods/binding`: upstream's
     /// `NamedCreater`.
     Action(SubresourceAction),

@@ -13,21 +13,24 @@ use crate::validation::{Errors, NameFormat, metadata};
 
 /// The checks of a kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Validation<'a> {
+pub struct Validation<'a> {
     strategy: &'a dyn Strategy,
     namespaced: bool,
 }
 
 impl<'a> Validation<'a> {
-    pub(crate) const fn new(strategy: &'a dyn Strategy, namespaced: bool) -> Self {
+    /// The checks of the kind of a strategy.
+    pub const fn new(strategy: &'a dyn Strategy, namespaced: bool) -> Self {
         Self { strategy, namespaced }
     }
 
-    pub(crate) fn of(row: &'a Row) -> Self {
+    /// The checks of the kind of a row.
+    pub fn of(row: &'a Row) -> Self {
         Self::new(row.strategy(), row.is_namespaced())
     }
 
-    pub(crate) fn create(self, object: &Value, rules: &Rules) -> Errors {
+    /// Checks a new object.
+    pub fn create(self, object: &Value, rules: &Rules) -> Errors {
         let mut errors = Errors::new();
         if self.strategy.metadata_checks() == MetadataChecks::None {
             self.strategy.validate(object, rules, &mut errors);
@@ -41,7 +44,8 @@ impl<'a> Validation<'a> {
         errors
     }
 
-    pub(crate) fn update(self, old: &Value, new: &Value, rules: &Rules) -> Errors {
+    /// Checks an updated object.
+    pub fn update(self, old: &Value, new: &Value, rules: &Rules) -> Errors {
         let mut errors = self.common_update(old, new);
         let checks = self.strategy.metadata_checks();
         if matches!(checks, MetadataChecks::Update | MetadataChecks::UpdateAndCreate) {
@@ -54,7 +58,8 @@ impl<'a> Validation<'a> {
         errors
     }
 
-    pub(crate) fn update_status(self, old: &Value, new: &Value, rules: &Rules) -> Errors {
+    /// Checks an updated status.
+    pub fn update_status(self, old: &Value, new: &Value, rules: &Rules) -> Errors {
         let mut errors = self.common_update(old, new);
         let checks = self.strategy.status_metadata_checks();
         if checks == StatusMetadataChecks::BeforeStatus {
@@ -69,7 +74,7 @@ impl<'a> Validation<'a> {
 
     /// The checks of every update, before those of its kind. Some kinds repeat them: the causes of a rejection are listed
     /// as often as kube-apiserver lists them.
-    pub(crate) fn common_update(self, old: &Value, new: &Value) -> Errors {
+    pub fn common_update(self, old: &Value, new: &Value) -> Errors {
         let mut errors = Errors::new();
         metadata::validate_object_meta(self.namespaced, NameFormat::PathSegment, new, &mut errors);
         metadata::validate_object_meta_update(old, new, &mut errors);
@@ -77,13 +82,13 @@ impl<'a> Validation<'a> {
     }
 
     /// The checks of the metadata of a new object.
-    pub(crate) fn metadata(self, object: &Value, errors: &mut Errors) {
+    pub fn metadata(self, object: &Value, errors: &mut Errors) {
         metadata::validate_object_meta(self.namespaced, self.strategy.name_format(), object, errors);
         self.finalizers(object, errors);
     }
 
     /// The checks of how the metadata changes.
-    pub(crate) fn metadata_update(self, old: &Value, new: &Value, errors: &mut Errors) {
+    pub fn metadata_update(self, old: &Value, new: &Value, errors: &mut Errors) {
         metadata::validate_object_meta_update(old, new, errors);
         self.finalizers(new, errors);
     }
@@ -111,7 +116,7 @@ pub(super) fn object_status_update(cx: Context<'_>, old: &Value, new: &Value) ->
 }
 
 /// Rejects an object that has errors.
-pub(crate) fn invalid(row: &Row, object: &Value, errors: &[FieldError]) -> Result<(), ApiError> {
+pub fn invalid(row: &Row, object: &Value, errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }

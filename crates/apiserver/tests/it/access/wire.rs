@@ -14,7 +14,8 @@ use kube::{Api, Client};
 use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::pki::{KeyedCertificate, Pki, SystemClock};
 use plumb_apiserver::serve::{self, Listener, Trigger};
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_apiserver::{Config, Limits};
+use plumb_kinds::api_server;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::json;
@@ -43,12 +44,12 @@ impl Served {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, clock),
             nodes: None,
-            plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
+            plugins: plumb_kinds::admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
         };
         let (trigger, shutdown) = serve::shutdown();
         let (url, tls) = (listener.url(), serve::tls(&pki).unwrap());
-        let server = ApiServer::new(config).unwrap();
+        let server = api_server(config).unwrap();
         tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
         Self { pki, url, _trigger: trigger, _folder: folder }
     }

@@ -9,11 +9,11 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use plumb_apiserver::{
     ApiServer, Config, Limits,
-    admission::Plugins,
     authn::{Authenticator, Tokens},
     pki::Pki,
     serve::{self, Listener, Trigger},
 };
+use plumb_kinds::{admission_plugins, api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::{Attributes, Key, Options, Store, Write};
 use serde_json::{Value, json};
@@ -53,14 +53,14 @@ impl Api {
         let address = listener.address();
         let store = Store::open(place.path("objects"), Options::default()).unwrap();
         let tokens = Tokens::default();
-        let server = ApiServer::new(Config {
+        let server = api_server(Config {
             store: store.clone(),
             rules: Rules::kep(),
             clock: Arc::new(Timestamp::now),
             limits,
             authenticator: Authenticator::new(tokens, pki.clock()),
             nodes: None,
-            plugins: Plugins::new("", "ServiceAccount").unwrap(),
+            plugins: admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
         })
         .unwrap();

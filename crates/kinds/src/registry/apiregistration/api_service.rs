@@ -1,0 +1,45 @@
+//! `APIServices`.
+
+use serde_json::{Value, json};
+
+use crate::registry::{FieldPaths, Strategy};
+use plumb_apiserver::table::PrintColumns;
+use plumb_apiserver::table::column::{AGE, Column, NAME};
+use plumb_apiserver::table::view::View;
+
+/// The strategy of `APIServices`.
+#[derive(Debug)]
+pub(in crate::registry) struct ApiServiceStrategy;
+
+impl Strategy for ApiServiceStrategy {
+    fn print_columns(&self) -> &'static PrintColumns {
+        &PRINT_COLUMNS
+    }
+
+    fn status_reset_fields(&self) -> FieldPaths {
+        &[&["spec"], &["metadata"]]
+    }
+}
+
+static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
+    &[
+        NAME,
+        Column::text("Service", "the service that serves the group, or that this server does"),
+        Column::text("Available", "whether it can be reached"),
+        AGE,
+    ],
+    api_service,
+);
+
+fn api_service(object: View<'_>) -> Value {
+    let service = object.at("/spec/service");
+    let service = service.map(|service| format!("{}/{}", service.text("/namespace"), service.text("/name")));
+    let available = match object.condition("Available") {
+        None => "Unknown".to_owned(),
+        Some(condition) => match (condition.text("/status"), condition.text("/reason")) {
+            (status @ "True", _) | (status, "") => status.to_owned(),
+            (status, reason) => format!("{status} ({reason})"),
+        },
+    };
+    json!([object.name(), service.unwrap_or_else(|| "Local".to_owned()), available, object.age()])
+}
