@@ -120,10 +120,9 @@ impl Drop for Watching {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manifest_of_the_documentation_boosts_one_container() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/autoscaler.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/startup-boost.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, section) = page.split_once("\n## CPU start-up boost\n").unwrap();
-    let (_, manifest) = section.split_once("```yaml\n").unwrap();
+    let (_, manifest) = page.split_once("```yaml\n").unwrap();
     let (manifest, _) = manifest.split_once("```").unwrap();
     let [vpa, deployment]: [Value; 2] =
         serde_saphyr::from_multiple::<Value>(manifest).unwrap().try_into().unwrap();
