@@ -168,7 +168,7 @@ pub(super) const SECTIONS: &[Section] = &[
         sentences: &[
             elsewhere(
                 "How an operator sees whether the feature is in use, and its health",
-                "the kubelet's metrics under their names (`kubelet_container_requested_resizes_total`, …): `crates/node/src/metrics.rs`, `docs/operations.md`",
+                "the kubelet's metrics under their names (`kubelet_container_requested_resizes_total`, …): `crates/node/src/metrics.rs`, `docs/monitoring.md`",
             ),
             elsewhere(
                 "New API calls: one status patch per resize",
