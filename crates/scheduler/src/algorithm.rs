@@ -9,7 +9,7 @@ use crate::score;
 use crate::volumes::VolumeBinding;
 
 /// The number of feasible nodes at which the search ends. The next search begins after the last node, so that each node is
-/// considered, and the cost of a search does not grow with the cluster.
+/// considered, and the cost of a search does not grow with the cluster. Upstream's `minFeasibleNodesToFind`.
 const MAX_FEASIBLE_NODES: usize = 100;
 
 /// The result of one scheduling attempt.
@@ -108,7 +108,7 @@ impl Algorithm {
         }
     }
 
-    /// The first feasible nodes.
+    /// Finds the first feasible nodes.
     fn find_feasible_nodes(
         &mut self,
         cache: &Cache,

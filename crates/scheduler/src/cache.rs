@@ -30,7 +30,7 @@ pub(crate) struct PodInfo {
     pub(crate) class: Arc<EquivalenceClass>,
     /// What it is accounted for: during a resize the larger of desired, allocated and actual, as the dialect says.
     pub(crate) requests: Resources,
-    /// The same for scoring, with defaults for containers without requests.
+    /// `requests` for scoring: containers without requests count with defaults, as in upstream's `NonZeroRequest`.
     pub(crate) non_zero_requests: Resources,
     pub(crate) started: Option<Timestamp>,
     /// It has a deletion timestamp.

@@ -9,7 +9,7 @@ use plumb_supervise::Supervisor;
 use crate::metrics::Metrics;
 use crate::planner::PodRef;
 
-/// The capacity of the recorder; further events are dropped. It suffices for tens of thousands of pods at once, which are
+/// The capacity of the recorder; further events are dropped. It is enough for tens of thousands of pods at once, which are
 /// scheduled faster than their events are written.
 const QUEUE: usize = 1 << 16;
 

@@ -1,6 +1,6 @@
 //! The pod affinity terms of existing pods, by term and topology domain.
 //!
-//! Anti-affinity is symmetric: an existing pod keeps away the pods that its required anti-affinity matches. Its preferred
+//! Anti-affinity is symmetric: an existing pod excludes the pods that its required anti-affinity matches. Its preferred
 //! terms, and with a small weight its required affinity, count in the score of pods that they match.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use plumb_placement::Labels;
 use crate::cache::{NodeProperties, PodInfo};
 use crate::requirements::{EquivalenceClass, PodTerm, Requirements};
 
-/// The weight of the required affinity of existing pods in scores (`hardPodAffinityWeight`).
+/// The weight of the required affinity of existing pods in scores: the default of upstream's `hardPodAffinityWeight`.
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 
 /// A term of an existing pod.
@@ -34,7 +34,7 @@ impl ExistingTerm {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExistingTerms(HashMap<ExistingTerm, HashMap<String, i64>>);
 
-/// The topology domains that existing pods keep a pod away from.
+/// The topology domains that existing pods exclude for a pod.
 #[derive(Debug, Default)]
 pub(crate) struct ForbiddenDomains<'a>(Vec<(&'a str, &'a HashMap<String, i64>)>);
 
@@ -65,7 +65,7 @@ impl ExistingTerms {
         }
     }
 
-    /// The domains that existing pods keep a pod away from.
+    /// The domains that existing pods exclude for a pod.
     pub(crate) fn forbidden_domains(
         &self,
         requirements: &Requirements,

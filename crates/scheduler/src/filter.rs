@@ -93,7 +93,7 @@ pub(crate) struct Queries {
     pub(crate) preferred_affinity: Vec<CountQuery>,
 }
 
-/// The default spread constraints: node labels and `maxSkew`.
+/// The default spread constraints, node labels and `maxSkew`: upstream's `systemDefaultConstraints`.
 const DEFAULT_SPREAD: [(&str, i64); 2] = [("kubernetes.io/hostname", 3), ("topology.kubernetes.io/zone", 5)];
 
 impl Queries {
@@ -109,7 +109,7 @@ impl Queries {
         Self { preferred_spread, preferred_affinity, ..Self::of_filters(requirements, cache) }.counted(cache)
     }
 
-    /// The same of filters alone.
+    /// Prepares the counts that filters need, without those of scores.
     pub(crate) fn prepare_filters(requirements: &Requirements, cache: &mut Cache) -> Self {
         Self::of_filters(requirements, cache).counted(cache)
     }
@@ -318,7 +318,7 @@ impl<'a> CycleState<'a> {
     fn filter_volumes(&self, name: &str, properties: &NodeProperties) -> Option<FilterFailure> {
         match &self.volumes {
             Ok(volumes) => volumes.filter(name, &properties.labels),
-            // No node is feasible, and the reason is that of the pod.
+            // The pod fits no node, whatever the state of the nodes.
             Err(_) => Some(FilterFailure::Volumes(Vec::new())),
         }
     }

@@ -39,7 +39,8 @@ impl FreeIndex {
     }
 
     fn grow(&mut self, slots: usize) {
-        let (old, width) = (self.width(), slots.next_power_of_two());
+        let old = self.width();
+        let width = slots.next_power_of_two();
         let mut maxima = vec![NOT_SCHEDULABLE; 2 * width];
         maxima[width..width + old].copy_from_slice(&self.maxima[old..]);
         for at in (1..width).rev() {
@@ -95,7 +96,8 @@ mod tests {
             later in prop::collection::vec((0usize..40, 0i64..6, 0i64..6), 0..20),
             needed in (0i64..6, 0i64..6),
         ) {
-            let (mut index, mut model) = (FreeIndex::default(), Vec::new());
+            let mut index = FreeIndex::default();
+            let mut model = Vec::new();
             let sets = frees.iter().enumerate().map(|(slot, (cpu, memory))| (slot, *cpu, *memory));
             let later = later.into_iter().filter(|(slot, ..)| *slot < frees.len());
             for (slot, cpu, memory) in sets.chain(later) {

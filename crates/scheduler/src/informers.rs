@@ -1,6 +1,6 @@
 //! The informers of the scheduler. They outlive a restart of the scheduling loop, which recovers its state from them.
 //!
-//! An informer here holds no objects: the planner stores what it needs of each. To a loop that subscribes, an informer
+//! An informer here stores no objects: the planner stores what it needs of each. To a loop that subscribes, an informer
 //! delivers a list and then the changes; to one that subscribes after a restart, a new list.
 
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -82,9 +82,12 @@ struct Informer<K> {
 impl<K: Watchable + kube::Resource<DynamicType = ()>> Informer<K> {
     fn start(running: &mut JoinSet<()>, config: &Config, watch: WatchConfig) -> Self {
         let (subscriber, subscribed) = watch::channel(None);
-        let (api, metrics) = (Api::<K>::all(config.client.clone()), config.metrics.clone());
+        let api = Api::<K>::all(config.client.clone());
+        let metrics = config.metrics.clone();
         running.spawn(config.supervisor.keep(&format!("scheduler-informer/{}", K::plural(&())), move || {
-            let (api, watch, metrics) = (api.clone(), watch.clone(), metrics.toolkit().clone());
+            let api = api.clone();
+            let watch = watch.clone();
+            let metrics = metrics.toolkit().clone();
             run_informer(api, watch, metrics, subscribed.clone())
         }));
         Self { subscriber }

@@ -51,7 +51,7 @@ impl Settings {
         Self { name: "default-scheduler".to_owned(), rules, preempt_for_resizes: false, fault: None }
     }
 
-    /// The same with the [feature gates](crate::features) of the scheduler.
+    /// Sets what the [feature gates](crate::features) of the scheduler decide.
     #[must_use]
     pub fn with_features(self, gates: &FeatureGates) -> Self {
         Self { preempt_for_resizes: gates.enabled(&RESIZE_PREEMPTION), ..self }
@@ -242,7 +242,7 @@ impl Planner {
     }
 
     fn update_pod(&mut self, pod: &Pod, now: Instant) {
-        self.begin(CurrentPod::of(pod));
+        self.begin(CurrentPod::new(pod));
         if self.set_aside.applies(pod, now) {
             let object = ObjectRef::of(pod);
             self.remove_pod(&object);
@@ -397,7 +397,8 @@ impl Planner {
                 self.nominate(&pod, None);
                 self.cache.update_pod(&node, pod.assumed());
                 self.queue.assumed(&queued, now);
-                let (attempts, since) = (queued.attempts + 1, queued.since);
+                let attempts = queued.attempts + 1;
+                let since = queued.since;
                 self.assumed.insert(pod.uid.clone(), queued);
                 let reference = PodRef::pending(&pod);
                 if bindings.is_empty() {

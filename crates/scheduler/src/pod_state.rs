@@ -14,7 +14,7 @@ use crate::cache::{PodInfo, Uid};
 use crate::requirements::{EquivalenceClass, EquivalenceClasses, Requirements};
 use crate::resources::Resources;
 
-/// What scores assume for a container without a request, as upstream does.
+/// What scores assume for a container without a request: upstream's `DefaultMilliCPURequest` and `DefaultMemoryRequest`.
 const DEFAULT_MILLI_CPU_REQUEST: i64 = 100;
 const DEFAULT_MEMORY_REQUEST: i64 = 200 * 1024 * 1024;
 
@@ -82,7 +82,8 @@ pub(crate) fn read(
     rules: &Rules,
     classes: &mut EquivalenceClasses,
 ) -> Result<PodState, BadQuantity> {
-    let (no_spec, no_status) = (PodSpec::default(), PodStatus::default());
+    let no_spec = PodSpec::default();
+    let no_status = PodStatus::default();
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let status = pod.status.as_ref().unwrap_or(&no_status);
     if has_ended(pod) {

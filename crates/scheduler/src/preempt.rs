@@ -3,7 +3,7 @@
 //! On each node that preemption may make feasible, all pods of lower priority are removed from the cache. If the pod then fits,
 //! as many of them as possible are reprieved (added again): first those that a disruption budget protects, and among those
 //! the most important first. The others are the victims. Of the candidate nodes the one with the smallest cost is selected.
-//! The cache is left as it was.
+//! The cache is unchanged afterwards.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,7 +18,8 @@ use crate::cache::{Cache, NodeInfo, PodInfo};
 use crate::filter::{CycleState, FilterFailure, Queries};
 use crate::requirements::Requirements;
 
-/// The search ends with a tenth of the nodes as candidates, and not with fewer than this.
+/// The search ends with a tenth of the nodes as candidates, but at least with this number: the defaults of upstream's
+/// `minCandidateNodesPercentage` and `minCandidateNodesAbsolute`.
 const MIN_CANDIDATE_NODES: usize = 100;
 
 /// A disruption budget.
@@ -67,7 +68,7 @@ impl Candidate {
     fn cost(&self) -> impl Ord + use<> {
         let priorities = || self.victims.iter().map(|pod| i64::from(pod.class.priority));
         let highest = priorities().max().unwrap_or(i64::MIN);
-        // Without an offset, many pods with negative priorities would cost less than few.
+        // As in upstream's `pickOneNodeForPreemption`: without an offset, many pods with negative priorities would cost less than few.
         let sum: i64 = priorities().map(|priority| priority + i64::from(i32::MAX) + 1).sum();
         let of_highest = self.victims.iter().filter(|pod| i64::from(pod.class.priority) == highest);
         let started = of_highest.map(|pod| start_time(pod)).min();
@@ -133,7 +134,8 @@ pub(crate) fn preempt(
     }
     let resolvable = &diagnosis.resolvable;
     let enough = (cache.len() / 10).max(MIN_CANDIDATE_NODES);
-    let (mut candidates, mut failures) = (Vec::<Candidate>::new(), Diagnosis::new(cache.len()));
+    let mut candidates = Vec::<Candidate>::new();
+    let mut failures = Diagnosis::new(cache.len());
     let mut explained = 0;
     let start = offset % resolvable.len().max(1);
     for slot in resolvable[start..].iter().chain(&resolvable[..start]) {
@@ -175,7 +177,7 @@ pub(crate) fn preempt_for_resize(
             || node_info.requested.memory > properties.allocatable.memory;
         over.then_some(FilterFailure::InsufficientResources { reasons: Vec::new(), even_if_empty: false })
     };
-    // The resources of those that terminate already may be enough.
+    // The pods that terminate already may free enough.
     if filter(cache).is_none() || has_terminating_victims(cache.node_info(slot), priority) {
         return None;
     }
@@ -200,7 +202,7 @@ fn filter(cache: &mut Cache, preemptor: Preemptor<'_>, slot: usize) -> Option<Fi
     CycleState::new(preemptor.requirements, &queries, cache).filter(slot, preemptor.uid)
 }
 
-/// Selects as few victims on a node as possible. The cache is left as it was.
+/// Selects as few victims on a node as possible. The cache is unchanged afterwards.
 fn select_victims(
     cache: &mut Cache,
     slot: usize,

@@ -25,11 +25,12 @@ use tokio::time::Instant;
 use crate::cache::Uid;
 use crate::pod_state::PendingPod;
 
-/// The backoff of failed attempts.
+/// The backoff of failed attempts: the defaults of upstream's `podInitialBackoffSeconds` and `podMaxBackoffSeconds`.
 const BACKOFF: Exponential = Exponential::new(Duration::from_secs(1), Duration::from_secs(10));
-/// How long a pod stays unschedulable at most, as in upstream, before it is scheduled without a change.
+/// The maximum time that a pod stays unschedulable before it is tried without a change (upstream's
+/// `DefaultPodMaxInUnschedulablePodsDuration`).
 const MAX_UNSCHEDULABLE_DURATION: Duration = Duration::from_mins(5);
-/// How often the queue looks for such pods.
+/// How often the queue checks for such pods.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The order of pods: by priority, then by arrival.
@@ -298,7 +299,8 @@ impl Queue {
 
     /// The number of pods in each part.
     pub(crate) fn depths(&self) -> Depths {
-        let (active, backing_off) = (self.active.len(), self.backing_off.len());
+        let active = self.active.len();
+        let backing_off = self.backing_off.len();
         Depths {
             active,
             backing_off,

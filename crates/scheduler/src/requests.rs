@@ -29,8 +29,8 @@ pub(crate) async fn bind(client: &Client, pod: &PodRef, node: &str) -> kube::Res
     client.request_text(request).await.map(drop)
 }
 
-/// Reserves volumes for claims, and asks provisioners for the others. Each write is one of the version that the decision
-/// was about: what another writer has changed meanwhile is decided anew.
+/// Reserves volumes for claims, and requests the others from provisioners. Each write has the version that the decision
+/// was about as a precondition: after a conflict the pod is decided about again.
 pub(crate) async fn bind_volumes(
     client: &Client,
     node: &str,
@@ -52,7 +52,8 @@ pub(crate) async fn bind_volumes(
                 let mut claim = PersistentVolumeClaim::clone(claim);
                 let annotations = claim.metadata.annotations.get_or_insert_default();
                 annotations.insert(SELECTED_NODE.to_owned(), node.to_owned());
-                let (namespace, name) = (claim.metadata.namespace.clone(), claim.metadata.name.clone());
+                let namespace = claim.metadata.namespace.clone();
+                let name = claim.metadata.name.clone();
                 let claims = Api::namespaced(client.clone(), namespace.as_deref().unwrap_or_default());
                 claims.replace(name.as_deref().unwrap_or_default(), &params, &claim).await?;
             }
@@ -131,7 +132,8 @@ fn pods(client: &Client, pod: &PodRef) -> Api<Pod> {
 async fn patch(client: &Client, pod: &PodRef, status: Value) -> kube::Result<()> {
     // With the uid, so that another pod of the same name is not patched.
     let patch = json!({ "metadata": { "uid": &*pod.uid }, "status": status });
-    let (pods, params) = (pods(client, pod), PatchParams::default());
+    let pods = pods(client, pod);
+    let params = PatchParams::default();
     pods.patch_status(&pod.name, &params, &Patch::Strategic(&patch)).await.map(drop)
 }
 

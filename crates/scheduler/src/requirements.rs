@@ -30,7 +30,7 @@ pub(crate) struct Requirements {
     pub(crate) preempts: bool,
     /// The requests of its spec.
     pub(crate) requests: Resources,
-    /// The same for scoring, with defaults for containers without requests.
+    /// `requests` for scoring: containers without requests count with defaults, as in upstream's `NonZeroRequest`.
     pub(crate) non_zero_requests: Resources,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) tolerations: Vec<Toleration>,

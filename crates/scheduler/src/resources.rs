@@ -37,7 +37,7 @@ impl Resources {
     }
 
     /// Cpu and memory alone.
-    pub(crate) fn of(cpu: i64, memory: i64) -> Self {
+    pub(crate) fn new(cpu: i64, memory: i64) -> Self {
         Self { cpu, memory, ..Self::default() }
     }
 

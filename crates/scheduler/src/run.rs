@@ -1,4 +1,4 @@
-//! The loop around the planner: it feeds the planner what the informers observe, and performs what the planner decides.
+//! The loop around the planner: it passes the events of the informers to the planner, and performs its decisions.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,9 +22,9 @@ use crate::requests::{self, UnschedulableStatus};
 
 /// The user of the scheduler, whose role upstream defines.
 pub const USER: &str = "system:kube-scheduler";
-/// The largest number of requests in flight.
+/// The maximum number of requests in flight.
 const MAX_IN_FLIGHT: usize = 128;
-/// The largest number of decisions between two turns of the loop.
+/// The maximum number of decisions between two turns of the loop, so that watch events are not delayed.
 const MAX_DECISIONS_PER_TURN: usize = 64;
 /// How often the loop runs without an event, so that the queue flushes pods that are unschedulable for too long.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(30);
@@ -226,12 +226,14 @@ impl Scheduler {
     }
 
     fn perform(&mut self, decision: Decision, started: Instant) {
-        let (client, now) = (self.config.client.clone(), (self.config.clock)());
+        let client = self.config.client.clone();
+        let now = (self.config.clock)();
         let metrics = &self.config.metrics;
         match decision {
             Decision::Bind { pod, node, attempts, since } => {
                 metrics.observe_algorithm(started.elapsed());
-                let (recorder, clock) = (self.recorder.clone(), self.config.clock.clone());
+                let recorder = self.recorder.clone();
+                let clock = self.config.clock.clone();
                 let supervisor = self.config.supervisor.clone();
                 self.in_flight.spawn(async move {
                     match supervisor.guard(TASK, requests::bind(&client, &pod, &node)).await {
@@ -306,7 +308,8 @@ impl Scheduler {
 
     fn preempt(&mut self, preemption: Preemption, now: Timestamp) {
         let client = self.config.client.clone();
-        let (recorder, scheduler) = (self.recorder.clone(), self.config.settings.name.clone());
+        let recorder = self.recorder.clone();
+        let scheduler = self.config.settings.name.clone();
         let supervisor = self.config.supervisor.clone();
         self.in_flight.spawn(async move {
             let Preemption { node, victims, preemptor, .. } = &preemption;
@@ -333,7 +336,8 @@ impl Scheduler {
     }
 
     fn handle_outcome(&mut self, outcome: Result<RequestOutcome, tokio::task::JoinError>) {
-        let (metrics, now) = (&self.config.metrics, Instant::now());
+        let metrics = &self.config.metrics;
+        let now = Instant::now();
         match outcome {
             Ok(RequestOutcome::Bound { waited, attempts, took }) => {
                 metrics.observe_attempt(Attempt::Scheduled, took);

@@ -10,7 +10,7 @@ const MAX_NODE_SCORE: i64 = 100;
 /// The denominator of fractions.
 const WHOLE: i64 = 1_000_000;
 
-/// The weights of plugins; `NodeResourcesFit` and `NodeResourcesBalancedAllocation` have 1.
+/// The weights of plugins in upstream's default profile; `NodeResourcesFit` and `NodeResourcesBalancedAllocation` have 1.
 const TAINT_TOLERATION_WEIGHT: i64 = 3;
 const NODE_AFFINITY_WEIGHT: i64 = 2;
 const TOPOLOGY_SPREAD_WEIGHT: i64 = 2;
@@ -84,8 +84,8 @@ fn resources_score(requirements: &Requirements, node_info: &NodeInfo, properties
     if requirements.requests.cpu == 0 && requirements.requests.memory == 0 {
         return least_allocated;
     }
-    let mut with = Resources::of(node_info.requested.cpu, node_info.requested.memory);
-    with.add(&Resources::of(requirements.requests.cpu, requirements.requests.memory));
+    let mut with = Resources::new(node_info.requested.cpu, node_info.requested.memory);
+    with.add(&Resources::new(requirements.requests.cpu, requirements.requests.memory));
     let change =
         balanced_allocation(&with, allocatable) - balanced_allocation(&node_info.requested, allocatable);
     least_allocated + MAX_NODE_SCORE / 2 + i64::midpoint(MAX_NODE_SCORE / 2, change)
@@ -134,7 +134,7 @@ fn normalize(mut scores: Vec<i64>) -> Vec<i64> {
     scores
 }
 
-/// The same reversed: zero becomes the highest score.
+/// Normalizes scores of which less is better: zero becomes the highest score.
 fn normalize_reversed(scores: Vec<i64>) -> Vec<i64> {
     normalize(scores).into_iter().map(|score| MAX_NODE_SCORE - score).collect()
 }
@@ -170,7 +170,8 @@ fn spread_score(
     #[expect(clippy::cast_possible_truncation, reason = "as many pods as fit an i32, times a logarithm")]
     let sums: Vec<i64> = sums.into_iter().map(|sum| sum.round() as i64).collect();
     let counted = || sums.iter().zip(&ignored).filter(|(_, ignored)| !**ignored).map(|(sum, _)| *sum);
-    let (min, max) = (counted().min().unwrap_or(0), counted().max().unwrap_or(0));
+    let min = counted().min().unwrap_or(0);
+    let max = counted().max().unwrap_or(0);
     let score = |(sum, ignored): (&i64, &bool)| match (ignored, max) {
         (true, _) => 0,
         (false, 0) => MAX_NODE_SCORE,
@@ -205,7 +206,8 @@ fn pod_affinity_score(
             sums[at] = sums[at].saturating_add(weight.saturating_mul(pods));
         }
     }
-    let (min, max) = (sums.iter().min().copied()?, sums.iter().max().copied()?);
+    let min = sums.iter().min().copied()?;
+    let max = sums.iter().max().copied()?;
     let range = max.saturating_sub(min);
     Some(sums.iter().map(|sum| if range > 0 { (sum - min) * MAX_NODE_SCORE / range } else { 0 }).collect())
 }

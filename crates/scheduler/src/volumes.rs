@@ -224,7 +224,7 @@ impl VolumeCache {
         Ok(found)
     }
 
-    /// The node that is selected for a claim already, be it only assumed.
+    /// The node that is selected for a claim already, possibly only assumed.
     fn selected_node(&self, key: &ObjectRef, claim: &PersistentVolumeClaim) -> Option<String> {
         let stored = annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty());
         stored.map(str::to_owned).or_else(|| Some(self.assumed.get(key)?.node.clone()))
@@ -312,7 +312,7 @@ impl PodVolumes<'_> {
             if selected.as_ref().is_some_and(|selected| selected != node) {
                 return None;
             }
-            // What a node was selected for by an annotation is provisioned; else a volume may exist.
+            // A claim with the annotation of a selected node is provisioned; for another one a volume may exist.
             let is_provisioning = annotation(&claim.metadata, SELECTED_NODE).is_some();
             let name = |volume: &PersistentVolume| volume.metadata.name.clone().unwrap_or_default();
             let is_taken =
@@ -330,7 +330,7 @@ impl PodVolumes<'_> {
                 bindings.push(VolumeBinding::Static { volume, claim: Arc::clone(claim) });
                 continue;
             }
-            // A volume that refers to the claim, and does not suit, is in the way of another.
+            // A volume is reserved for the claim but does not match this node: no other volume may be used.
             let is_reserved = cache.referring.get(key).into_iter().flatten();
             let mut is_reserved = is_reserved.filter_map(|name| cache.volumes.get(name));
             if is_reserved.any(|volume| is_bound_to(volume, claim)) && !is_provisioning {

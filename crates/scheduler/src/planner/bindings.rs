@@ -34,7 +34,7 @@ struct Pending {
 }
 
 impl PendingBindings {
-    /// When the first of them has taken too long.
+    /// The earliest timeout of these bindings.
     pub(super) fn due(&self) -> Option<Instant> {
         self.pods.values().map(|pending| pending.deadline).min()
     }
@@ -75,7 +75,7 @@ impl Planner {
         }
     }
 
-    /// Gives up bindings that take too long.
+    /// Cancels the bindings that have timed out.
     pub(super) fn expire_bindings(&mut self, now: Instant) {
         if self.pending_bindings.due().is_none_or(|due| now < due) {
             return;
@@ -96,7 +96,7 @@ impl Planner {
         self.binding_failed(uid, now);
     }
 
-    /// Binds the pods of a claim whose claims are all bound by now, and gives up those whose claim cannot be.
+    /// Binds the pods of a claim whose claims are all bound by now, and cancels the bindings of pods whose claim cannot be bound.
     fn check_bindings(&mut self, claim: &ObjectRef, failure: Option<&str>, now: Instant) {
         let pods = self.pending_bindings.pods.iter();
         let of_claim = pods.filter(|(_, pending)| pending.claims.contains(claim));

@@ -36,7 +36,7 @@ impl Planner {
         let classes = classes.map(|(queued, depends_on_pods)| (queued.pod.clone(), depends_on_pods));
         for (pod, depends_on_pods) in classes.collect::<Vec<(Arc<PendingPod>, bool)>>() {
             let class = pod.class.id;
-            // As upstream's hints: a change of what a pod cannot use costs an attempt.
+            // As upstream's queueing hints: a change that does not help the pod costs one attempt.
             let volumes_changed = changes.volumes && !pod.class.claims.is_empty();
             if depends_on_pods && changes.pods || volumes_changed {
                 self.queue.activate_class(class, None, now);

@@ -21,7 +21,7 @@ pub struct CurrentPod {
 }
 
 impl CurrentPod {
-    pub(super) fn of(pod: &Pod) -> Self {
+    pub(super) fn new(pod: &Pod) -> Self {
         let reference = PodRef {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -75,7 +75,7 @@ impl SetAsidePods {
         self.objects.remove(uid);
     }
 
-    /// Takes the pods that are to be retried.
+    /// Takes the pods whose retry is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Pod> {
         if self.until.values().all(|period| now < period.until) {
             return Vec::new();

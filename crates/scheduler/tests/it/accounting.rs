@@ -56,7 +56,8 @@ fn counted(pod_on_node: &Pod, rules: &Rules) -> i64 {
         cluster.run_until_idle();
         cluster.node_of("probe").is_some()
     };
-    let (mut most, mut too_much) = (0, 8001);
+    let mut most = 0;
+    let mut too_much = 8001;
     while too_much - most > 1 {
         let middle = i64::midpoint(most, too_much);
         if fits(middle) { most = middle } else { too_much = middle }

@@ -211,7 +211,7 @@ fn some_pod(dice: &mut Dice, name: &str, node: Option<&str>) -> Value {
     })
 }
 
-/// The same pod for one node alone.
+/// A copy of the pod that requires one node.
 fn only_on(pod: &Value, node: &str, name: &str) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["name"] = json!(name);
@@ -335,7 +335,8 @@ async fn compare(client: &Client, dice: &mut Dice, round: u64, start: impl FnOnc
         .collect();
     let count = asked.len();
     create_all(client, &asked).await;
-    let (nodes, pods) = (nodes.list(&ListParams::default()).await.unwrap(), Api::<Pod>::all(client.clone()));
+    let nodes = nodes.list(&ListParams::default()).await.unwrap();
+    let pods = Api::<Pod>::all(client.clone());
     let namespaces = Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await.unwrap();
     let pods = pods.list(&ListParams::default()).await.unwrap().items;
     let ours = planned(nodes.items, namespaces.items, &pods);
@@ -354,7 +355,7 @@ async fn compare(client: &Client, dice: &mut Dice, round: u64, start: impl FnOnc
             println!("{name}: {pod}\n  theirs: {theirs}\n  ours:   {:?}", ours.get(name));
         }
     }
-    println!("cluster {round}: {count} pods judged, {different} differently");
+    println!("cluster {round}: {count} pods compared, {different} differ");
     different
 }
 

@@ -41,7 +41,7 @@ impl Live {
         Self::supervised(Supervisor::default(), Settings::new(Rules::kep()), fault, clock)
     }
 
-    /// The same with a supervisor and settings.
+    /// Starts the scheduler with a supervisor and settings.
     fn supervised(
         supervisor: Supervisor,
         settings: Settings,
@@ -222,7 +222,8 @@ async fn a_pod_whose_binding_panics_is_bound_in_the_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_backs_off_is_retried_although_the_wall_clock_is_set_back() {
-    let (first, is_back) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    let first = Arc::new(AtomicBool::new(true));
+    let is_back = Arc::new(AtomicBool::new(false));
     let panics = move |path: &str| {
         assert!(!path.ends_with("/binding") || !first.swap(false, SeqCst), "the first binding panics");
     };

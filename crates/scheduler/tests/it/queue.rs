@@ -35,7 +35,8 @@ fn a_shrink_requeues_the_pods_that_it_helps_and_no_others() {
     // Desired but not actual: nothing is free yet.
     let resize = |cpu: &str, actual: &str| {
         let amounts = |cpu: &str| json!({ "cpu": format!("{cpu}m"), "memory": format!("{cpu}Mi") });
-        let (wanted, actual) = (amounts(cpu), amounts(actual));
+        let wanted = amounts(cpu);
+        let actual = amounts(actual);
         move |pod: &mut k8s_openapi::api::core::v1::Pod| {
             pod.spec.as_mut().unwrap().containers[0].resources =
                 serde_json::from_value(json!({ "requests": wanted })).unwrap();

@@ -197,7 +197,7 @@ fn a_provisioner_is_asked_for_a_volume_on_the_selected_node_and_may_give_it_back
 }
 
 #[test]
-fn volumes_that_are_not_bound_in_time_are_given_up() {
+fn bindings_of_volumes_time_out() {
     let mut cluster = two();
     cluster.claim(claim("data", "dynamic", &[]));
     cluster.update(pod("p", 100, uses("data")));
