@@ -1,4 +1,4 @@
-//! A webhook's own certificate authority, and the certificate that it serves with. Pure but for the keys.
+//! The certificate authority of a webhook, and its serving certificate. Pure, except that keys are random.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,15 +31,15 @@ pub enum CertificateError {
     /// It cannot be used to serve.
     #[error("using a certificate: {0}")]
     Use(#[from] rustls::Error),
-    /// It is none, or not one with its key.
+    /// It is not a certificate, or the key does not belong to it.
     #[error("reading a certificate: {0}")]
     Read(String),
-    /// It is not for an authority.
+    /// It is not the certificate of an authority.
     #[error("the certificate is not that of an authority")]
     NoAuthority,
 }
 
-/// From when until when a certificate is valid.
+/// The validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     not_before: Timestamp,
@@ -54,18 +54,18 @@ impl Validity {
         }
     }
 
-    /// When it is renewed: a third of the time before it ends.
+    /// When it is renewed: when a third of its lifetime is left.
     pub fn renewal(self) -> Timestamp {
         let third = self.not_after.duration_since(self.not_before) / 3;
         self.not_after.checked_sub(third).unwrap_or(self.not_after)
     }
 
-    /// Whether it is time to renew. So it is for one that is not valid yet, which a clock that was ahead leaves behind.
+    /// Whether it is due for renewal. A certificate that is not valid yet is due, too: a clock that was ahead issued it.
     pub fn is_due(self, now: Timestamp) -> bool {
         now < self.not_before || self.renewal() <= now
     }
 
-    /// Whether it has ended.
+    /// Whether it has expired.
     pub fn has_ended(self, now: Timestamp) -> bool {
         self.not_after <= now
     }
@@ -86,11 +86,11 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new one.
+    /// Creates an authority.
     pub fn make(now: Timestamp) -> Result<Self, CertificateError> {
         let validity = Validity::from(now, AUTHORITY);
         let mut params = params(validity);
-        // The name distinguishes authorities that follow each other.
+        // The name distinguishes an authority from its successor.
         params.distinguished_name.push(DnType::CommonName, format!("plumb-webhook-ca@{}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -99,7 +99,7 @@ impl Authority {
         Ok(Self { certificate, key: key.serialize_pem(), validity })
     }
 
-    /// Reads one.
+    /// Parses an authority.
     pub fn read(certificate: &str, key: &str) -> Result<Self, CertificateError> {
         let der = first_certificate(certificate.as_bytes())?;
         let (validity, is_authority, public_key) = facts(&der)?;
@@ -145,10 +145,10 @@ impl Authority {
     }
 }
 
-/// A certificate that a server shows, with its key.
+/// A serving certificate with its key.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// In the form that TLS takes.
+    /// In the form that rustls needs.
     pub certified: Arc<CertifiedKey>,
     /// When it is valid.
     pub validity: Validity,
@@ -189,7 +189,7 @@ fn first_certificate(pem: &[u8]) -> Result<CertificateDer<'static>, CertificateE
     CertificateDer::from_pem_slice(pem).map_err(|error| CertificateError::Read(error.to_string()))
 }
 
-/// Validity, whether it is an authority's, and its public key.
+/// Parses the validity of a certificate, whether it is an authority's, and its public key.
 fn facts(der: &[u8]) -> Result<(Validity, bool, Vec<u8>), CertificateError> {
     let unreadable = |error: String| CertificateError::Read(error);
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| unreadable(error.to_string()))?;

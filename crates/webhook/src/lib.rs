@@ -1,4 +1,4 @@
-//! An admission webhook, apart from what it decides: an HTTPS server, its certificates, and its registration.
+//! An admission webhook without its decisions: an HTTPS server, its certificates, and its registration.
 //!
 //! ```text
 //!   API server ── AdmissionReview ──▶ server: TLS, body limit ──▶ Reviewer (of the component)

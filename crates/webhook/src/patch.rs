@@ -1,4 +1,7 @@
-//! JSON patches (RFC 6902), as webhooks answer with them.
+//! JSON patches (RFC 6902), with which webhooks respond.
+//!
+//! `json_patch::diff` would compare lists element by element; here a changed list is replaced as a
+//! whole, so that no operation depends on the index of another element.
 
 use std::fmt;
 
@@ -9,7 +12,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation {
-    /// Adds a value, or replaces what is there.
+    /// Adds a value, or replaces the existing one.
     Add {
         /// Where, as a JSON pointer.
         path: String,
@@ -29,12 +32,12 @@ impl Operation {
         Self::Add { path: path.to_string(), value: value.into() }
     }
 
-    /// Adds an annotation, where there are annotations.
+    /// Adds an annotation to existing annotations.
     pub fn add_annotation(name: &str, value: impl Into<Value>) -> Self {
         Self::add(annotation(name), value)
     }
 
-    /// Removes an annotation that is there.
+    /// Removes an existing annotation.
     pub fn remove_annotation(name: &str) -> Self {
         Self::Remove { path: annotation(name) }
     }
@@ -44,7 +47,7 @@ fn annotation(name: &str) -> String {
     format!("/metadata/annotations/{}", escape(name))
 }
 
-/// A name as part of a JSON pointer.
+/// Escapes a name for a JSON pointer (RFC 6901).
 pub fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -1,7 +1,7 @@
 //! The `MutatingWebhookConfiguration` that makes the API server call a webhook.
 //!
 //! All replicas apply the same object, from the same options and the same Secret, by server-side apply under one field
-//! manager: they do not fight, and there is no moment without a configuration.
+//! manager: they do not overwrite each other, and the configuration is never missing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub enum Endpoint {
     Url {
         /// Host name or address.
         host: String,
-        /// Port; that which the server listens on if absent.
+        /// The port; by default the one that the server listens on.
         port: Option<u16>,
     },
     /// Behind a Service.
@@ -61,15 +61,15 @@ pub struct Registration {
     pub field_manager: &'static str,
     /// The requests that it is called for.
     pub rules: Vec<RuleWithOperations>,
-    /// Which of these it is not called for, as CEL expressions.
+    /// CEL match conditions that exclude requests.
     pub match_conditions: Vec<MatchCondition>,
     /// Whether it has side effects (`None`, `NoneOnDryRun`).
     pub side_effects: &'static str,
-    /// Where it is.
+    /// How the API server reaches it.
     pub endpoint: Endpoint,
-    /// Whether objects are refused while it does not answer (`--webhook-failure-policy-fail`).
+    /// Whether the API server refuses objects while it does not respond (`--webhook-failure-policy-fail`).
     pub fail: bool,
-    /// How long the API server waits for an answer (`--webhook-timeout-seconds`).
+    /// How long the API server waits for a response (`--webhook-timeout-seconds`).
     pub timeout_seconds: i32,
     /// Labels of the configuration (`--webhook-labels`).
     pub labels: BTreeMap<String, String>,
@@ -136,7 +136,7 @@ pub fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str])
     }
 }
 
-/// Whether a stored configuration says what it should. What else it says, annotations for instance, does not matter.
+/// Whether a stored configuration is up to date. Other fields, such as annotations, are not compared.
 pub fn is_current(stored: &MutatingWebhookConfiguration, desired: &MutatingWebhookConfiguration) -> bool {
     let labels = desired.metadata.labels.iter().flatten();
     let has_labels = labels.into_iter().all(|(key, value)| {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::patch::Operation;
 
-/// What the API server asks.
+/// The review that the API server sends.
 #[derive(Debug, Deserialize)]
 pub struct Review<'a> {
     /// The question.
@@ -21,36 +21,36 @@ pub struct Review<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
-    /// What the answer has to repeat.
+    /// The identifier that the response has to repeat.
     pub uid: String,
-    /// The resource that the object is of.
+    /// The resource of the object.
     pub resource: GroupResource,
-    /// A subresource, if it is about one.
+    /// The subresource, if the request is for one.
     #[serde(default)]
     pub sub_resource: Option<String>,
-    /// The kind that the client used.
+    /// The kind of the request.
     #[serde(default)]
     pub request_kind: Option<Kind>,
-    /// Name of the object; none yet if it is to be generated.
+    /// The name of the object; empty if the server will generate it.
     #[serde(default)]
     pub name: String,
     /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
-    /// What is done to it.
+    /// The operation.
     pub operation: String,
     /// The object.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
-    /// The object as it was.
+    /// The stored object.
     #[serde(borrow, default)]
     pub old_object: Option<&'a RawValue>,
-    /// Whether nothing will be stored.
+    /// Whether it is a dry run.
     #[serde(default)]
     pub dry_run: Option<bool>,
 }
 
-/// A resource, whichever version.
+/// A resource, without its version.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 pub struct GroupResource {
     /// The API group.
@@ -67,7 +67,7 @@ pub struct Kind {
     pub kind: String,
 }
 
-/// Just the `uid`, of a question that cannot be read otherwise.
+/// A review of which only the `uid` is decoded.
 #[derive(Deserialize)]
 struct Uid {
     request: UidOfRequest,
@@ -78,19 +78,19 @@ struct UidOfRequest {
     uid: String,
 }
 
-/// The `uid` of a question that may not be readable otherwise.
+/// Reads the `uid` of a review that may be invalid otherwise.
 pub fn uid_of(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Uid>(body).ok().map(|read| read.request.uid)
 }
 
-/// The answer.
+/// The response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Response {
     /// Why the object is refused, if it is.
     pub refused: Option<Refusal>,
-    /// How the object is changed.
+    /// The patch of the object.
     pub operations: Vec<Operation>,
-    /// What the client shows to its user.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
@@ -103,15 +103,15 @@ pub struct Refusal {
     pub group: String,
     /// The name of the object.
     pub name: String,
-    /// What is wrong with it.
+    /// Why the object is invalid.
     pub errors: Vec<FieldError>,
 }
 
-/// The longest warning that API servers pass on whole, and how much they pass on altogether.
+/// The length at which API servers truncate warnings, one and all together.
 const MAX_WARNING: usize = 256;
 
 impl Response {
-    /// The answer as the API server reads it.
+    /// Encodes the response as an `AdmissionReview`.
     pub fn to_body(&self, uid: &str) -> Vec<u8> {
         #[derive(Serialize)]
         struct Written<'a> {
@@ -124,7 +124,7 @@ impl Response {
         if let Some(refused) = &self.refused {
             response["status"] = refused.status();
         } else if !self.operations.is_empty() {
-            // Operations consist of text.
+            // Operations serialize without errors: they consist of text.
             let patch = serde_json::to_vec(&self.operations).unwrap_or_default();
             response["patchType"] = json!("JSONPatch");
             response["patch"] = json!(BASE64_STANDARD.encode(patch));

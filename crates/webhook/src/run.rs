@@ -26,23 +26,23 @@ use crate::registration::{Endpoint, Registration, is_current};
 use crate::server::{self, Reviewer, ServingCertificate, TlsSettings};
 use crate::trust::{Trust, TrustError};
 
-/// How often certificates are looked at.
+/// How often certificates are checked.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_mins(10);
-/// How long API servers may take to learn of a new authority, before a certificate of it is shown.
+/// How long API servers get to observe a new authority, before the server uses a certificate of it.
 const SETTLE: Duration = Duration::from_mins(1);
-/// How long to wait after something failed.
+/// The delay of retries.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// The options of a webhook's server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Where the server listens (`--port`). Port 0 is any that is free.
+    /// The address of the server (`--port`). Port 0 takes any free port.
     pub listen: SocketAddr,
     /// Where its certificates come from.
     pub certificates: Certificates,
-    /// How it is registered; none if something else registers it (`--register-webhook=false`).
+    /// How it is registered; `None` if another program registers it (`--register-webhook=false`).
     pub registration: Option<Registration>,
-    /// Which TLS is spoken.
+    /// The settings of TLS.
     pub tls: TlsSettings,
 }
 
@@ -70,7 +70,7 @@ impl Options {
 /// Where the certificate of the server comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificates {
-    /// The webhook makes and renews it, from an authority in a Secret that all replicas share.
+    /// The webhook issues and renews it, with an authority in a Secret that all replicas share.
     Own {
         /// The namespace of the Secret.
         namespace: String,
@@ -84,7 +84,7 @@ pub enum Certificates {
     Files {
         /// The certificates that API servers trust.
         authority: PathBuf,
-        /// The certificate, with those between it and the authority.
+        /// The certificate, with intermediate certificates.
         certificate: PathBuf,
         /// Its key.
         key: PathBuf,
@@ -103,7 +103,7 @@ pub enum SetupError {
     /// A file cannot be read.
     #[error("reading {path}: {source}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// What went wrong.
         #[source]
@@ -112,7 +112,7 @@ pub enum SetupError {
     /// The server cannot listen.
     #[error("listening on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// What went wrong.
         #[source]
@@ -132,22 +132,23 @@ pub struct WebhookServer {
     registered: watch::Sender<bool>,
 }
 
-/// The certificate that is shown, and what API servers trust.
+/// The serving certificate, and the authorities that API servers trust.
 struct Material {
     leaf: Leaf,
     bundle: String,
-    /// What the certificate was issued by; another text is another authority.
+    /// The authority that issued the certificate, as PEM.
     issuer: String,
 }
 
 impl WebhookServer {
-    /// A server that does not listen yet.
+    /// Creates a server that does not listen yet.
     pub fn new(options: Options, client: Client, clock: Clock) -> Arc<Self> {
-        let (listening, registered) = (watch::Sender::new(None), watch::Sender::new(false));
+        let listening = watch::Sender::new(None);
+        let registered = watch::Sender::new(false);
         Arc::new(Self { options, client, clock, listening, registered })
     }
 
-    /// Where the server listens, once it does.
+    /// The address of the server, once it listens.
     pub fn listening(&self) -> watch::Receiver<Option<SocketAddr>> {
         self.listening.subscribe()
     }
@@ -157,7 +158,7 @@ impl WebhookServer {
         self.registered.subscribe()
     }
 
-    /// Serves for good. What fails is tried again.
+    /// Serves until the future is dropped, and retries what fails.
     pub fn serve(self: Arc<Self>, reviewer: Arc<dyn Reviewer>) -> BoxFuture<'static, ()> {
         async move { self.run(reviewer).await }.boxed()
     }
@@ -194,7 +195,7 @@ impl WebhookServer {
         Ok((listener, material, certificate, tls))
     }
 
-    /// A certificate to serve with.
+    /// Gets a serving certificate.
     async fn material(&self) -> Result<Material, SetupError> {
         match &self.options.certificates {
             Certificates::Own { namespace, name, hosts } => {
@@ -208,7 +209,7 @@ impl WebhookServer {
                 })
             }
             Certificates::Files { authority, certificate, key } => {
-                // Small files, read once in ten minutes.
+                // Blocking reads are fine: the files are small, and read once in ten minutes.
                 let read = |path: &PathBuf| {
                     std::fs::read(path).map_err(|source| SetupError::File { path: path.clone(), source })
                 };
@@ -220,7 +221,7 @@ impl WebhookServer {
         }
     }
 
-    /// Renews the certificate when it is due, or when another replica has made a new authority.
+    /// Renews the certificate when it is due, or when another replica has created a new authority.
     async fn renew_certificate(
         &self,
         mut shown: Material,
@@ -249,12 +250,12 @@ impl WebhookServer {
             if is_another || shown.leaf.validity.is_due(self.clock.now()) {
                 certificate.replace(made.leaf.certified.clone());
                 shown = made;
-                tracing::info!("an admission webhook shows a new certificate");
+                tracing::info!("an admission webhook uses a new certificate");
             }
         }
     }
 
-    /// Makes the configuration what it should be, whenever it is not.
+    /// Restores the configuration whenever it differs.
     async fn register(&self, port: u16, mut trusted: watch::Receiver<String>) {
         let Some(registration) = &self.options.registration else {
             self.registered.send_replace(true);
@@ -296,7 +297,7 @@ impl WebhookServer {
     }
 }
 
-/// Listens. Where a machine has no IPv6, every address is every one of IPv4.
+/// Binds the address. On a machine without IPv6 the unspecified address is that of IPv4.
 async fn listen(address: SocketAddr) -> Result<TcpListener, SetupError> {
     let listener = match TcpListener::bind(address).await {
         Err(error)

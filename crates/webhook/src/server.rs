@@ -1,4 +1,4 @@
-//! The HTTPS server: accepts connections, reads reviews up to a limit, writes answers.
+//! The HTTPS server: accepts connections, reads reviews up to a limit, writes responses.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,12 +27,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Answers admission reviews.
+/// Responds to admission reviews.
 pub trait Reviewer: Send + Sync {
-    /// Answers a review. `None` if the body is none.
+    /// Responds to a review. `None` if the body is not a review.
     fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>>;
 
-    /// A review was answered, and its transfer took so long.
+    /// Reports how long the transfer of a review took.
     fn transferred(&self, transfer: Transfer) {
         let _ = transfer;
     }
@@ -41,38 +41,38 @@ pub trait Reviewer: Send + Sync {
 /// How long the server took for a review, apart from the reviewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// From the head of the request until its body was read.
+    /// The time from the head of the request until its body was read.
     pub read: Duration,
-    /// From the response until the connection had taken it, or had ended.
+    /// The time from the response until the connection had sent it, or had ended.
     pub write: Duration,
-    /// From the head of the request until then.
+    /// The total time, from the head of the request.
     pub total: Duration,
 }
 
-/// The largest review that is read: upstream's.
+/// The maximum size of a review, upstream's limit.
 pub const MAX_BODY: usize = 5 << 20;
-/// How many connections are open at most. An API server opens one for each request that is under way.
+/// The maximum number of open connections. An API server opens one for each concurrent request.
 const CONNECTIONS: usize = 1024;
-/// How long a handshake may take.
+/// The timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long the head of a request may take, and how long a connection may be idle.
+/// The timeout of the head of a request, and of an idle connection.
 const HEAD: Duration = Duration::from_mins(2);
-/// How long a body may take.
+/// The timeout of a body.
 const BODY: Duration = Duration::from_secs(10);
 /// How long to wait after failures to accept, such as a process out of file descriptors.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// The certificate that the server shows: a renewed one is shown to the next client.
+/// The certificate of the server; new connections use a renewed one.
 #[derive(Debug)]
 pub struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl ServingCertificate {
-    /// Shows this one.
+    /// Starts with a certificate.
     pub fn new(certified: Arc<CertifiedKey>) -> Self {
         Self(RwLock::new(certified))
     }
 
-    /// Shows another one from now on.
+    /// Replaces the certificate for new connections.
     pub fn replace(&self, certified: Arc<CertifiedKey>) {
         *self.0.write() = certified;
     }
@@ -84,7 +84,7 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-/// The oldest version of TLS that is spoken (`--min-tls-version`).
+/// The minimum version of TLS (`--min-tls-version`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinTls {
     /// `tls1_2`.
@@ -94,10 +94,10 @@ pub enum MinTls {
     V1_3,
 }
 
-/// Which TLS is spoken.
+/// The settings of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The oldest version.
+    /// The minimum version.
     pub oldest: MinTls,
     /// The cipher suites of TLS 1.2, by the names that the IANA gives them; all if there is none (`--tls-ciphers`).
     pub ciphers: Vec<String>,
@@ -112,7 +112,7 @@ impl TlsSettings {
     }
 }
 
-/// TLS with a certificate that may change.
+/// The TLS configuration with a certificate that may change.
 pub fn tls(
     certificate: Arc<ServingCertificate>,
     settings: &TlsSettings,
@@ -133,7 +133,7 @@ pub fn tls(
     Ok(Arc::new(config))
 }
 
-/// Accepts connections for good, and serves each. When it is dropped, so are they.
+/// Accepts and serves connections until the future is dropped, which closes them.
 pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, reviewer: Arc<dyn Reviewer>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -145,7 +145,8 @@ pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, reviewer: Arc
         match listener.accept().await {
             Ok((stream, remote)) => {
                 backoff.reset();
-                let (tls, reviewer) = (tls.clone(), reviewer.clone());
+                let tls = tls.clone();
+                let reviewer = reviewer.clone();
                 connections.spawn(async move {
                     if let Err(error) = connection(stream, tls, reviewer).await {
                         tracing::debug!(%remote, %error, "connection ended");
@@ -238,7 +239,7 @@ impl Body for Answer {
     }
 }
 
-/// Passes the times of a review on when it is dropped.
+/// Reports the times of a review when it is dropped.
 struct Written {
     reviewer: Arc<dyn Reviewer>,
     began: Instant,
@@ -248,7 +249,8 @@ struct Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        let (write, total) = (self.answered.elapsed(), self.began.elapsed());
+        let write = self.answered.elapsed();
+        let total = self.began.elapsed();
         self.reviewer.transferred(Transfer { read: self.read, write, total });
     }
 }

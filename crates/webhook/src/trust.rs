@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   no Secret, or one that cannot be read ──▶ a new authority
-//!   two thirds of its time have passed    ──▶ a new authority, beside the certificate of the old one
-//!   otherwise                             ──▶ the authority that is there
+//!   two thirds of its lifetime are over   ──▶ a new authority, beside the certificate of the old one
+//!   otherwise                             ──▶ the stored authority
 //! ```
 //!
 //! The API server trusts the new and the old authority, so that replicas which still serve with a certificate of the old
@@ -24,7 +24,7 @@ const CERTIFICATE: &str = "ca.crt";
 const KEY: &str = "ca.key";
 const PREVIOUS: &str = "previous-ca.crt";
 
-/// How often a Secret is read again because another replica wrote it.
+/// The maximum number of attempts when other replicas write the Secret concurrently.
 const ATTEMPTS: usize = 5;
 
 /// Why the authority cannot be shared.
@@ -36,16 +36,16 @@ pub enum TrustError {
     /// The Secret cannot be read or written.
     #[error("{operation} Secret {name}: {source}")]
     Request {
-        /// What was asked for.
+        /// The operation.
         operation: &'static str,
-        /// Of which Secret.
+        /// The Secret.
         name: String,
         /// What went wrong.
         #[source]
         source: kube::Error,
     },
-    /// Other replicas were always faster.
-    #[error("Secret {0} is written by others again and again")]
+    /// The Secret keeps conflicting with writes of other replicas.
+    #[error("Secret {0} keeps conflicting with other writers")]
     Contended(String),
 }
 
@@ -54,11 +54,11 @@ pub enum TrustError {
 pub struct Trust {
     /// The authority that signs.
     pub authority: Authority,
-    /// The certificate of the one before, as PEM, while it is valid.
+    /// The certificate of the previous authority, as PEM, while it is valid.
     pub previous: Option<String>,
 }
 
-/// What is to be done with what a Secret holds.
+/// The decision about the authority in a Secret.
 #[derive(Debug)]
 pub enum Decision {
     /// It is used.
@@ -68,7 +68,7 @@ pub enum Decision {
 }
 
 impl Trust {
-    /// What to do with a Secret, or without one.
+    /// Decides about the authority in a Secret, if there is one.
     pub fn decide(secret: Option<&Secret>, now: Timestamp) -> Result<Decision, CertificateError> {
         let fresh = |previous| Ok(Decision::Replace(Self { authority: Authority::make(now)?, previous }));
         let Some(secret) = secret else { return fresh(None) };
@@ -120,7 +120,7 @@ impl Trust {
             };
             match written {
                 Ok(_) => return Ok(trust),
-                // Another replica has written one.
+                // Conflict: another replica has written the Secret.
                 Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {}
                 Err(error) => return Err(failed("writing")(error)),
             }

@@ -39,7 +39,8 @@ fn a_serving_certificate_is_no_authority_and_is_for_its_names() {
 
 #[test]
 fn an_authority_is_read_with_its_own_key_alone() {
-    let (one, two) = (Authority::make(at(0)).unwrap(), Authority::make(at(0)).unwrap());
+    let one = Authority::make(at(0)).unwrap();
+    let two = Authority::make(at(0)).unwrap();
     assert!(Authority::read(one.certificate(), one.key()).is_ok());
     assert!(Authority::read(one.certificate(), two.key()).is_err());
     assert!(Authority::read("", one.key()).is_err());
