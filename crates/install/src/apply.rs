@@ -1,4 +1,4 @@
-//! `plumb install --apply`: server-side apply of the manifests, and what has to hold before.
+//! `plumb install --apply`: server-side apply of the manifests, after checks of the cluster.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -23,7 +23,7 @@ pub const FIELD_MANAGER: &str = "plumb-install";
 /// The group of VPAs, which upstream has definitions of, too.
 const VPA_GROUP: &str = "autoscaling.k8s.io";
 
-/// Why nothing, or not everything, is installed.
+/// Why an installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The API server is too old, or its feature gate is off.
@@ -43,7 +43,7 @@ pub enum ApplyError {
         .0.join(" and ")
     )]
     PlumbUp(Vec<&'static str>),
-    /// The rights of the components are cluster-scoped: another installation would take them away.
+    /// The roles of the components are cluster-scoped: another installation would rebind them.
     #[error(
         "Plumb is installed in namespace {0}: `plumb install -n {0}` changes that installation, `plumb uninstall -n {0}` removes it; nothing was installed"
     )]
@@ -51,11 +51,11 @@ pub enum ApplyError {
     /// A request failed.
     #[error("{doing} {what}")]
     Request {
-        /// What was done.
+        /// The operation.
         doing: &'static str,
-        /// To which object.
+        /// The object.
         what: String,
-        /// What the API server answered.
+        /// The response of the API server.
         #[source]
         source: kube::Error,
     },
@@ -73,16 +73,16 @@ pub struct Mode {
     pub replace_vpa: bool,
 }
 
-/// What became of an object.
+/// The change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is new.
+    /// It was created.
     Created,
-    /// It was another.
+    /// It was updated.
     Configured,
-    /// It is as it was.
+    /// It is unchanged.
     Unchanged,
-    /// It is another installer's, and was left as it is.
+    /// It belongs to another installer, and is unchanged.
     Left,
     /// It was scaled to zero.
     ScaledDown,
@@ -106,7 +106,7 @@ impl Change {
 
 /// Installs, and calls `report` with each object.
 ///
-/// Objects of an earlier installation become what they should be, whatever was edited: this can be repeated.
+/// It can be repeated: objects of an earlier installation are updated, even if they were edited.
 pub async fn apply(
     client: &Client,
     options: &Options,
@@ -135,7 +135,7 @@ pub async fn apply(
     if options.crds {
         apply_definitions(client, options, mode, report).await?;
     }
-    // First upstream ends, then ours start: there are never two that write, and checkpoints are up to date.
+    // Upstream's stop before ours start: two never write at the same time, and checkpoints are up to date.
     for deployment in running {
         scale_down(client, &deployment, mode, report).await?;
     }
@@ -146,8 +146,8 @@ pub async fn apply(
     Ok(())
 }
 
-/// Deletes the processes of an earlier installation whose work components that are installed now do: each of the parts of
-/// one that is several, and the other way round.
+/// Deletes the Deployments of an earlier installation that the installed components replace: the parts of
+/// a component that runs several, or the component that runs them all.
 async fn delete_replaced(
     client: &Client,
     options: &Options,
@@ -178,7 +178,7 @@ async fn delete_replaced(
     Ok(())
 }
 
-/// Deletes an object, and what it owns in the background. Returns whether it existed.
+/// Deletes an object, and its dependents in the background. Returns whether it existed.
 pub(crate) async fn delete(
     api: &Api<DynamicObject>,
     name: &str,
@@ -191,7 +191,7 @@ pub(crate) async fn delete(
     }
 }
 
-/// Which of the components `plumb up` runs in its own process, by the webhooks that it has registered for itself.
+/// The components that `plumb up` runs in its own process, found by the webhooks that it has registered.
 async fn run_by_plumb_up(client: &Client, components: &[Component]) -> Result<Vec<&'static str>, ApplyError> {
     let mut own = Vec::new();
     let is_rollout = |component: &Component| *component == Component::Rollout;
@@ -209,7 +209,7 @@ async fn run_by_plumb_up(client: &Client, components: &[Component]) -> Result<Ve
     Ok(own)
 }
 
-/// The namespace of an installation that is not in this namespace, by the service accounts that have the rights of components.
+/// The namespace of an installation in another namespace, found by the service accounts that its bindings name.
 pub(crate) async fn installed_elsewhere(
     client: &Client,
     namespace: &str,
@@ -222,7 +222,7 @@ pub(crate) async fn installed_elsewhere(
     Ok(namespaces.find(|other| other != namespace))
 }
 
-/// It uses discovery: a version does not show the feature gates.
+/// It uses discovery, since the version of the server does not show its feature gates.
 async fn require_resize(client: &Client) -> Result<(), ApplyError> {
     let listed = client.list_core_api_resources("v1").await;
     let listed = listed.map_err(failed("listing", "the resources of v1"))?;
@@ -243,7 +243,8 @@ async fn scale_down(
     mode: Mode,
     report: &mut dyn FnMut(&str, Change),
 ) -> Result<(), ApplyError> {
-    let (namespace, name) = (namespace_of(deployment), deployment.name_any());
+    let namespace = namespace_of(deployment);
+    let name = deployment.name_any();
     let patch = json!({
         "metadata": { "annotations": { REPLICAS_ANNOTATION: upstream::replicas(deployment).to_string() } },
         "spec": { "replicas": 0 },
@@ -313,7 +314,7 @@ async fn apply_one(
     let params = PatchParams { dry_run: mode.dry_run, ..PatchParams::apply(FIELD_MANAGER) };
     let after = api.patch(&name, &params.force(), &Patch::Apply(object)).await;
     let after = match (after, &before) {
-        // Its namespace is not stored in a dry run.
+        // A dry run does not store the namespace, so the API server answers 404 for objects in it.
         (Err(kube::Error::Api(status)), None) if mode.dry_run && status.is_not_found() => None,
         (after, _) => Some(after.map_err(failed("applying", &what))?),
     };
@@ -340,7 +341,7 @@ fn says_the_same(before: &DynamicObject, after: &DynamicObject) -> bool {
         && without_status(before) == without_status(after)
 }
 
-/// The API of an object, and what the object is called in messages: `deployment.apps/web`.
+/// The API of an object, and its name in messages: `deployment.apps/web`.
 pub(crate) fn api_of(client: &Client, object: &DynamicObject) -> (Api<DynamicObject>, String) {
     let types = object.types.clone().unwrap_or_default();
     let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "chart-release-namespace";
 const IMAGE: &str = "chart-image";
 /// Stands for the number of replicas until it is replaced by a value of the chart: no installation has as many.
 const REPLICAS: i32 = 918_273_645;
-/// An argument that stands for those that users add.
+/// The placeholder of the arguments that users add.
 const EXTRA_ARG: &str = "chart-extra-args";
 /// Feature gates, until Helm knows them.
 const FEATURE_GATES: &str = "chart-feature-gates";
@@ -44,7 +44,8 @@ pub fn chart() -> Result<BTreeMap<String, String>, SerializeError> {
         let condition = condition(component);
         add(format!("templates/{component}.yaml"), format!("{{{{- {condition} }}}}\n{text}{{{{- end }}}}\n"));
     }
-    let (mut always, mut monitored) = (Objects::default(), Objects::default());
+    let mut always = Objects::default();
+    let mut monitored = Objects::default();
     let placeholders = options(Component::Recommender);
     common(&placeholders, &mut always);
     common(&Options { service_monitor: true, ..placeholders }, &mut monitored);
@@ -83,7 +84,7 @@ fn options(component: Component) -> Options {
 }
 
 fn serde_json_value(object: &impl serde::Serialize) -> serde_json::Value {
-    // Objects are built here, and are JSON.
+    // The objects are built by this crate, and serialize without errors.
     serde_json::to_value(object).unwrap_or_default()
 }
 

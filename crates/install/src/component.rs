@@ -12,19 +12,19 @@ pub enum Component {
     Updater,
     /// Changes new pods and validates VPAs.
     Admission,
-    /// Recommender, updater and admission in one process, without a standby: it holds pods and VPAs in memory once. Components
-    /// that are elected hold their own, because those of an earlier term are out of date.
+    /// Recommender, updater and admission in one process, without a standby: pods and VPAs are in memory once. Components
+    /// with leader election have caches of their own, because those of an earlier term are out of date.
     Autoscaler,
     /// Resizes the pods of workloads whose template changed, and runs CloneSets.
     Rollout,
 }
 
 impl Component {
-    /// All of them.
+    /// All components.
     pub const ALL: [Self; 5] =
         [Self::Recommender, Self::Updater, Self::Admission, Self::Autoscaler, Self::Rollout];
 
-    /// Those that are installed by default: each with its own role.
+    /// The components that are installed by default, each with its own role.
     pub const DEFAULT: [Self; 4] = [Self::Recommender, Self::Updater, Self::Admission, Self::Rollout];
 
     /// The name that users choose it by.
@@ -69,12 +69,12 @@ impl Component {
         }
     }
 
-    /// Whether there is one process of it at a time, whatever the number of replicas of the others.
+    /// Whether it always has one replica, whatever the number of replicas of the others.
     pub fn is_single(self) -> bool {
         self == Self::Autoscaler
     }
 
-    /// Whether one of its replicas works at a time, and the others wait. Every replica of the admission webhook answers.
+    /// Whether it uses leader election. Every replica of the admission webhook serves.
     pub fn is_elected(self) -> bool {
         match self {
             Self::Recommender | Self::Updater | Self::Rollout => true,
@@ -82,7 +82,7 @@ impl Component {
         }
     }
 
-    /// The components that are in its process: itself, unless it is several in one.
+    /// The components in its process: itself, or several.
     pub fn parts(self) -> &'static [Self] {
         match self {
             Self::Recommender => &[Self::Recommender],
@@ -100,7 +100,7 @@ impl Component {
             Self::Updater => Some(plumb_roles::UPDATER),
             Self::Admission => Some(plumb_roles::ADMISSION_CONTROLLER),
             Self::Rollout => Some(plumb_roles::ROLLOUT),
-            // It is no part of another.
+            // The rollout is no part of another component.
             Self::Autoscaler => None,
         };
         self.parts().iter().filter_map(move |part| Some((part.object_name(), role(part)?)))
@@ -132,7 +132,7 @@ impl fmt::Display for Component {
     }
 }
 
-/// There is no such component.
+/// The name of a component is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no component {0:?}; known are recommender, updater, admission, autoscaler (these three in one process), rollout"

@@ -35,16 +35,16 @@ const COMPONENT: &str = "app.kubernetes.io/component";
 /// Namespaces that every cluster has: they are not the installation's.
 const GIVEN_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// What is installed, and how.
+/// The options of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The namespace of the controllers.
     pub namespace: String,
     /// The image of `plumb`.
     pub image: String,
-    /// Which components.
+    /// The components.
     pub components: Vec<Component>,
-    /// How many pods each component has.
+    /// The number of replicas of each component.
     pub replicas: i32,
     /// Whether the definitions of custom resources are among the objects.
     pub crds: bool,
@@ -60,7 +60,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             namespace: "plumb-system".to_owned(),
-            // A name that no registry serves: an image is built and imported, or named.
+            // No registry serves this name: users build and import the image, or name another.
             image: format!("localhost/plumb:{}", env!("CARGO_PKG_VERSION")),
             components: Component::DEFAULT.to_vec(),
             replicas: 2,
@@ -92,7 +92,7 @@ pub(crate) fn namespace(options: &Options) -> Option<Namespace> {
         return None;
     }
     let mut labels = labels();
-    // Nothing in it needs more.
+    // No component needs more than the restricted Pod Security Standard.
     labels.insert("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned());
     let metadata =
         ObjectMeta { name: Some(options.namespace.clone()), labels: Some(labels), ..ObjectMeta::default() };
@@ -111,7 +111,7 @@ pub(crate) fn of_component(component: Component, options: &Options, objects: &mu
     objects.push(deployment::disruption_budget(component, options));
 }
 
-/// The objects that are there once.
+/// The objects that all components share.
 pub(crate) fn common(options: &Options, objects: &mut Objects) {
     objects.push(network::policy(options));
     if options.service_monitor {

@@ -1,10 +1,10 @@
-//! `plumb uninstall`: removes what `plumb install` made, and gives back to upstream what was taken from it.
+//! `plumb uninstall`: removes what `plumb install` created, and scales a replaced Vertical Pod Autoscaler up again.
 //!
 //! ```text
-//!   rights ─▶ webhook configurations ─▶ Deployments and the rest ─▶ workloads that a rollout holds ─▶ upstream
+//!   roles ─▶ webhook configurations ─▶ Deployments and the rest ─▶ workloads that a rollout holds ─▶ upstream
 //! ```
 //!
-//! A component that still runs cannot write any more once its rights are gone, so what is removed stays removed.
+//! Roles come first: without them a component that still runs cannot create again what was removed.
 
 mod release;
 
@@ -36,19 +36,19 @@ use crate::manifests::{Options, crds, is_of_installation, manifests};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
 const NOT_FOUND: u16 = 404;
-/// How many pods are listed at a time.
+/// The page size of lists of pods.
 const PAGE: u32 = 500;
 
-/// What is removed.
+/// The options of an uninstallation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
     /// The namespace of the installation.
     pub namespace: String,
-    /// Remove it though VPAs use what upstream refuses.
+    /// Remove it even if VPAs use what upstream refuses.
     pub force: bool,
-    /// Remove our definitions of custom resources, too, and with them every VPA, checkpoint, policy and CloneSet.
+    /// Also remove our CustomResourceDefinitions, and with them every VPA, checkpoint, policy and CloneSet.
     pub delete_crds: bool,
-    /// Say what would be removed.
+    /// Only report what would be removed.
     pub dry_run: bool,
 }
 
@@ -57,14 +57,14 @@ pub struct Removal {
 pub struct RefusedVpa {
     /// Its namespace and name.
     pub name: String,
-    /// What upstream refuses of it.
+    /// The fields that upstream refuses.
     pub reasons: Vec<&'static str>,
 }
 
-/// Why nothing, or not everything, is removed.
+/// Why an uninstallation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum UninstallError {
-    /// VPAs use what only Plumb has by default.
+    /// VPAs use features that only Plumb enables by default.
     #[error("{}", list(.0))]
     Refused(Vec<RefusedVpa>),
     /// Workloads that an in-place rollout holds could not be released in time.
@@ -93,7 +93,7 @@ fn list(vpas: &[RefusedVpa]) -> String {
     text
 }
 
-/// What became of an uninstallation.
+/// The outcome of an uninstallation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UninstallOutcome {
     /// The installation is removed, or would be.
@@ -120,10 +120,10 @@ pub async fn uninstall(
         ..Options::default()
     };
     let mut objects = manifests(&options);
-    // Components that are parts of others have objects in common with them.
+    // A component and one that contains it have objects in common.
     let mut seen = BTreeSet::new();
     objects.retain(|object| seen.insert((kind(object).to_owned(), object.name_any())));
-    // Whose a webhook configuration is, those who registered webhooks in it decide, not its labels.
+    // Labels do not tell who owns a webhook configuration: the program that registered a webhook in it does.
     objects.retain(|object| kind(object) != "MutatingWebhookConfiguration");
     if let Some(other) = installed_elsewhere(client, &removal.namespace).await? {
         return Err(UninstallError::InstalledElsewhere(other));
@@ -136,7 +136,7 @@ pub async fn uninstall(
     {
         return Err(UninstallError::Refused(refused));
     }
-    // Without its rights a webhook that still runs cannot register again.
+    // Without its role a webhook that still runs cannot register again.
     objects.sort_by_key(|object| match kind(object) {
         "ClusterRoleBinding" | "RoleBinding" => 0,
         "Deployment" => 2,
@@ -152,12 +152,12 @@ pub async fn uninstall(
     let rollouts = remover.remove_registration(webhook::NAME, webhook::FIELD_MANAGER).await?;
     for object in &others {
         if kind(object) == "Namespace" {
-            // What the components wrote there goes with it.
+            // It is deleted below, with the objects that the components wrote into it.
             continue;
         }
         remover.remove(object).await?;
     }
-    // The rollout controller of `plumb up` goes on with the workloads that it holds.
+    // The rollout controller of `plumb up` continues with the workloads that it holds.
     if rollouts != Registration::OfPlumbUp {
         remover.release().await?;
     }
@@ -181,7 +181,7 @@ pub async fn uninstall(
 async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<RefusedVpa>, ApplyError> {
     let api: Api<VerticalPodAutoscaler> = Api::all(client.clone());
     let vpas = match api.list(&ListParams::default()).await {
-        // The definition is gone.
+        // There is no CustomResourceDefinition, and so no VPA.
         Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return Ok(Vec::new()),
         listed => listed.map_err(failed("listing", "VerticalPodAutoscalers"))?,
     };
@@ -192,7 +192,7 @@ async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<R
     Ok(refused.filter(|vpa| !vpa.reasons.is_empty()).collect())
 }
 
-/// How reports name a webhook configuration.
+/// The name of a webhook configuration in reports.
 fn webhook_configuration(name: &str) -> String {
     format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}")
 }
@@ -219,7 +219,7 @@ pub(crate) async fn registration_of(
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let found = api.get_opt(name).await.map_err(failed("reading", &webhook_configuration(name)))?;
     let Some(found) = found else { return Ok(Registration::Missing) };
-    // An installation whose webhook has not registered yet.
+    // The webhook of this installation has not registered yet.
     let is_unused = found.webhooks.iter().all(Vec::is_empty) && is_of_installation(&found);
     Ok(if is_unused {
         Registration::OfInstallation
@@ -263,7 +263,7 @@ impl Remover<'_> {
     async fn find(&self, object: &DynamicObject) -> Result<Option<DynamicObject>, ApplyError> {
         let (api, what) = api_of(self.client, object);
         match api.get_opt(&object.name_any()).await {
-            // A kind that this cluster does not have: a ServiceMonitor. The answer has a code, and no reason.
+            // The cluster does not serve the kind, such as ServiceMonitor. That 404 has no reason.
             Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
             found => found.map_err(failed("reading", &what)),
         }
@@ -289,7 +289,7 @@ impl Remover<'_> {
         Ok(())
     }
 
-    /// Reports the pods that have a CPU start-up boost: there is no updater any more that ends it.
+    /// Reports the pods that have a CPU start-up boost, since no updater is left to end it.
     async fn report_boosted(&mut self) -> Result<(), ApplyError> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let mut page = ListParams::default().limit(PAGE);
@@ -307,7 +307,7 @@ impl Remover<'_> {
         }
     }
 
-    /// Reports what is done to an object.
+    /// Reports a change of an object.
     fn did(&mut self, what: &str, done: &str) {
         self.removed = true;
         (self.report)(what, done);
@@ -359,7 +359,7 @@ impl Remover<'_> {
             .flat_map(|rule| {
                 rule.names.iter().map(move |&name| (rule.resources.first().copied().unwrap_or(""), name))
             })
-            // The recommender may have Leases of any name.
+            // The Leases of the recommender may have any name.
             .chain([("leases", DEFAULT_LEASE)])
             .collect();
         for (resource, name) in names {
@@ -376,9 +376,10 @@ impl Remover<'_> {
         Ok(())
     }
 
-    /// Scales a Deployment of upstream to what it was.
+    /// Scales a Deployment of upstream to its former replicas.
     async fn give_back(&mut self, deployment: &Deployment) -> Result<(), ApplyError> {
-        let (namespace, name) = (namespace_of(deployment), deployment.name_any());
+        let namespace = namespace_of(deployment);
+        let name = deployment.name_any();
         let what = format!("deployment.apps/{name} of namespace {namespace}");
         let replicas = upstream::replaced(deployment);
         let patch = json!({
@@ -393,7 +394,7 @@ impl Remover<'_> {
         Ok(())
     }
 
-    /// Removes the definitions that say that they are ours.
+    /// Removes the CustomResourceDefinitions that carry our annotation.
     async fn remove_definitions(&mut self) -> Result<(), ApplyError> {
         let typed: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");

@@ -1,4 +1,4 @@
-//! The Vertical Pod Autoscaler of kubernetes/autoscaler in a cluster: whether it runs, and what it would not accept.
+//! Finds the Vertical Pod Autoscaler of kubernetes/autoscaler in a cluster, and the VPAs that it would not admit.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn is_upstream_image(image: &str) -> bool {
         .any(|own| name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')))
 }
 
-/// How many replicas a Deployment asks for.
+/// The desired replicas of a Deployment.
 pub fn replicas(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
@@ -73,7 +73,7 @@ pub fn feature_gates<'a>(deployments: impl IntoIterator<Item = &'a Deployment>) 
     gates
 }
 
-/// What of a VPA upstream refuses to admit with these feature gates.
+/// The fields of a VPA that upstream refuses with these feature gates.
 pub fn refused(vpa: &VerticalPodAutoscaler, gates: &BTreeSet<String>) -> Vec<&'static str> {
     let spec = &vpa.spec;
     let policies = || spec.resource_policy.iter().flat_map(|policy| &policy.container_policies);

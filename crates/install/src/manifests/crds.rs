@@ -23,12 +23,12 @@ pub(crate) fn definitions(components: &[Component]) -> Vec<(&'static str, Defini
     definitions
 }
 
-/// The same as objects. Each says which of ours it is, as those do that a component installs itself.
+/// The definitions of the components as objects, annotated as those that a component installs itself.
 pub fn crds(components: &[Component]) -> Vec<CustomResourceDefinition> {
     definitions(components).into_iter().map(|(_, definition)| annotated(&definition)).collect()
 }
 
-/// A definition that says which of ours it is.
+/// A definition with the annotation that identifies its version.
 pub(crate) fn annotated(definition: &Definition) -> CustomResourceDefinition {
     let mut crd = definition.crd.clone();
     let own = definition.released.last().cloned().unwrap_or_default();

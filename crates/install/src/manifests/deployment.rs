@@ -23,11 +23,11 @@ pub(super) const METRICS_PORT: u16 = 8942;
 pub(super) const METRICS: &str = "metrics";
 /// The name of the port of a webhook.
 pub(super) const WEBHOOK: &str = "webhook";
-/// The user of the containers. The image has no users: it holds one static binary.
+/// The user of the containers. The image has no users, only a static binary.
 const USER: i64 = 65532;
 
-/// What a component requests, and the memory that it may have at most. In a cluster with many pods a VPA for the
-/// Deployments themselves is the way.
+/// The requests and the memory limit of a component. In a cluster with many pods use a VPA for the
+/// Deployments themselves.
 struct Size {
     cpu: &'static str,
     memory: &'static str,
@@ -73,7 +73,7 @@ pub(super) fn deployment(component: Component, options: &Options) -> Deployment 
             service_account_name: Some(component.object_name()),
             containers: vec![container(component, options)],
             affinity: Some(apart(component)),
-            // A Lease is released at SIGTERM, and a webhook goes on for the requests that are still sent to it.
+            // At SIGTERM a Lease is released, and a webhook keeps serving the requests that are still sent to it.
             termination_grace_period_seconds: Some(30),
             security_context: Some(PodSecurityContext {
                 run_as_non_root: Some(true),
@@ -131,7 +131,8 @@ fn container(component: Component, options: &Options) -> Container {
         env: Some(vec![
             from_field("NAMESPACE", "metadata.namespace"),
             from_field("POD_NAME", "metadata.name"),
-            // The allocator returns freed memory at once: the first lists of a controller leave a tenth of its memory unused.
+            // The allocator returns freed memory at once; otherwise a tenth of a controller's memory stays unused after its
+            // first lists.
             EnvVar { name: "MIMALLOC_PURGE_DELAY".to_owned(), value: Some("0".to_owned()), value_from: None },
         ]),
         ports: Some(ports),
@@ -180,7 +181,7 @@ fn probe(path: &str) -> Probe {
     }
 }
 
-/// Replicas on nodes of their own, where there are enough.
+/// Spreads replicas over nodes, if there are enough.
 fn apart(component: Component) -> Affinity {
     let term = WeightedPodAffinityTerm {
         weight: 100,
@@ -199,7 +200,7 @@ fn apart(component: Component) -> Affinity {
     }
 }
 
-/// A drain takes one replica at a time.
+/// Lets a drain evict one replica at a time.
 pub(super) fn disruption_budget(component: Component, options: &Options) -> PodDisruptionBudget {
     PodDisruptionBudget {
         metadata: component_metadata(component, options),

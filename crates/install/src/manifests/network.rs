@@ -1,4 +1,4 @@
-//! How the components are reached: the Services of the webhooks, the metrics, and who may connect.
+//! The Services of webhooks and metrics, and the network policies.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -29,8 +29,8 @@ fn service_port(name: &str, port: u16) -> ServicePort {
     }
 }
 
-/// The Service that API servers reach the webhook of a component by. The component itself writes the webhook configuration: the certificate
-/// in it is made at run time.
+/// The Service by which API servers reach the webhook of a component. The component itself writes the webhook configuration,
+/// since the certificate in it is created at run time.
 pub(super) fn webhook_service(component: Component, options: &Options) -> Option<Service> {
     let name = component.webhook_service()?;
     let mut metadata = component_metadata(component, options);
@@ -65,7 +65,7 @@ pub(super) fn metrics_service(options: &Options) -> Service {
     Service { metadata: metadata(METRICS_SERVICE, options), spec: Some(spec), status: None }
 }
 
-/// Has a Prometheus operator scrape every pod.
+/// The `ServiceMonitor` with which a Prometheus operator scrapes every pod.
 pub(super) fn service_monitor(options: &Options) -> Value {
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
@@ -78,7 +78,7 @@ pub(super) fn service_monitor(options: &Options) -> Value {
     })
 }
 
-/// Nothing but metrics, probes and webhooks is reached. API servers have addresses that no selector finds, so the ports
+/// The policy allows connections to metrics, probes and webhooks only. No selector matches API servers, so the ports
 /// are open to all.
 pub(super) fn policy(options: &Options) -> NetworkPolicy {
     let port = |name: &str| NetworkPolicyPort {

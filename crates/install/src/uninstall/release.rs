@@ -1,4 +1,4 @@
-//! Release of the workloads that an in-place rollout holds, once its controllers may not write any more.
+//! Releases the workloads that an in-place rollout holds, once its controllers have no permission to write.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use plumb_rollout::{Config, release_all};
 use super::{NOT_FOUND, UninstallError};
 use crate::apply::{ApplyError, failed};
 
-/// How long the API server may refuse the writes before this is given up.
+/// How long to retry while the API server refuses the writes.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The workloads that a rollout holds: `deployment.apps/web of namespace default`.
@@ -50,7 +50,7 @@ fn api_resource(kind: WorkloadKind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind_and_version, kind.plural())
 }
 
-/// Releases them, with the rights of the client. Their own controllers recreate the pods that were not resized yet.
+/// Releases them, with the permissions of the client. Their own controllers recreate the pods that were not resized yet.
 pub(super) async fn release(client: &Client) -> Result<(), UninstallError> {
     let config = Config::new(client.clone(), Rules::v1_36(), false);
     match tokio::time::timeout(DEADLINE, release_all(config)).await {

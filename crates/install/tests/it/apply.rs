@@ -53,7 +53,8 @@ pub(crate) async fn create_upstream(client: &Client) {
 #[tokio::test]
 async fn installing_twice_changes_nothing_and_an_edit_is_undone() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), all());
+    let admin = cluster.admin();
+    let options = all();
     let first = installed(&admin, &options, Mode::default()).await.unwrap();
     assert_eq!(first.len(), manifests(&options).len());
     assert!(first.iter().all(|(_, change)| *change == Change::Created), "{first:?}");
@@ -87,13 +88,13 @@ async fn the_processes_of_another_layout_are_deleted() {
 
     let said = installed(&admin, &in_one, Mode::default()).await.unwrap();
     let deleted = said.iter().filter(|(_, change)| *change == Change::Deleted).map(|(what, _)| &**what);
-    let of = |name: &str| {
+    let objects_of = |name: &str| {
         ["serviceaccount", "deployment.apps", "poddisruptionbudget.policy"]
             .map(|kind| format!("{kind}/{name}"))
     };
     assert_eq!(
         deleted.collect::<Vec<_>>(),
-        ["plumb-recommender", "plumb-updater", "plumb-admission"].map(of).concat()
+        ["plumb-recommender", "plumb-updater", "plumb-admission"].map(objects_of).concat()
     );
     assert_eq!(names().await, ["plumb-autoscaler", "plumb-rollout"]);
 
@@ -179,7 +180,8 @@ async fn a_second_installation_in_another_namespace_is_refused() {
 #[tokio::test]
 async fn beside_a_running_vpa_nothing_is_installed_unless_it_is_to_be_replaced() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), Options::default());
+    let admin = cluster.admin();
+    let options = Options::default();
     create_upstream(&admin).await;
     let refused = installed(&admin, &options, Mode::default()).await.unwrap_err().to_string();
     assert!(refused.contains("kube-system/vpa-updater") && refused.contains("--replace-vpa"), "{refused}");

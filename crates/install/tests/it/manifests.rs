@@ -122,14 +122,15 @@ fn on_core(objects: &[DynamicObject], component: Component) -> BTreeMap<String, 
 #[test]
 fn the_autoscaler_in_one_process_has_the_roles_of_its_parts_and_no_other() {
     let separate = [Component::Recommender, Component::Updater, Component::Admission];
-    let of = |components: &[Component]| {
+    let manifests_of = |components: &[Component]| {
         manifests(&Options { components: components.to_vec(), ..Options::default() })
     };
     let roles = |objects: &[DynamicObject]| -> Vec<(String, String, Value)> {
         let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
         roles.map(|role| (kind(role).to_owned(), role.name_any(), role.data["rules"].clone())).collect()
     };
-    let (whole, parts) = (of(&[Component::Autoscaler]), of(&separate));
+    let whole = manifests_of(&[Component::Autoscaler]);
+    let parts = manifests_of(&separate);
     assert_eq!(roles(&whole), roles(&parts));
     let bindings: Vec<_> = whole.iter().filter(|object| kind(object).ends_with("RoleBinding")).collect();
     assert_eq!(bindings.len(), roles(&whole).len());

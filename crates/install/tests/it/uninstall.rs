@@ -42,7 +42,8 @@ async fn create_vpa(client: &Client) {
 #[tokio::test]
 async fn an_uninstall_removes_all_objects_and_restores_the_replicas_of_upstream() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), all());
+    let admin = cluster.admin();
+    let options = all();
     create_upstream(&admin).await;
     let mode = Mode { replace_vpa: true, ..Mode::default() };
     installed(&admin, &options, mode).await.unwrap();
@@ -75,7 +76,8 @@ async fn an_uninstall_removes_all_objects_and_restores_the_replicas_of_upstream(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_that_a_rollout_holds_is_released() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), all());
+    let admin = cluster.admin();
+    let options = all();
     installed(&admin, &options, Mode::default()).await.unwrap();
     let deployment = |cpu: &str| {
         let labels = json!({ "app": "web" });
@@ -153,7 +155,8 @@ async fn define(client: &Client, kind: WorkloadKind) {
 #[tokio::test(flavor = "multi_thread")]
 async fn workloads_of_openkruise_that_a_rollout_holds_are_released() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), all());
+    let admin = cluster.admin();
+    let options = all();
     installed(&admin, &options, Mode::default()).await.unwrap();
     let set = |kind: WorkloadKind, cpu: &str| {
         let labels = json!({ "app": "web" });
@@ -202,9 +205,10 @@ async fn workloads_of_openkruise_that_a_rollout_holds_are_released() {
 }
 
 #[tokio::test]
-async fn pods_whose_boost_no_updater_ends_any_more_are_named() {
+async fn boosted_pods_without_an_updater_are_reported() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), all());
+    let admin = cluster.admin();
+    let options = all();
     installed(&admin, &options, Mode::default()).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(admin.clone());
     for (name, annotations) in [

@@ -33,7 +33,9 @@ pub(super) fn client(cluster: &TestCluster, component: Component) -> (Client, Lo
     let log = Log::default();
     let writer = log.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (inner, writer, right) = (inner.clone(), writer.clone(), right(&request));
+        let inner = inner.clone();
+        let writer = writer.clone();
+        let right = right(&request);
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -130,7 +132,8 @@ fn blocked_owners(body: &[u8]) -> Vec<Right> {
     let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     let blocked = owners.filter(|owner| owner["blockOwnerDeletion"] == true);
     let right = |owner: &Value| {
-        let (version, kind) = (owner["apiVersion"].as_str()?, owner["kind"].as_str()?);
+        let version = owner["apiVersion"].as_str()?;
+        let kind = owner["kind"].as_str()?;
         let group = version.split_once('/').map_or("", |(group, _)| group);
         Some(named("update", group, &format!("{}s/finalizers", kind.to_lowercase())))
     };
@@ -207,7 +210,7 @@ impl Log {
 }
 
 #[test]
-fn no_right_is_given_by_two_rules() {
+fn no_permission_is_granted_by_two_rules() {
     for component in Component::DEFAULT {
         let (work, election) = rules(component);
         let mut seen = BTreeSet::new();
