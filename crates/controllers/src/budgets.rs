@@ -54,13 +54,14 @@ pub enum NoScale {
 
 impl Workload for Budgets {
     const NAME: &'static str = "disruption-controller";
-    // SPEC: the source of upstream's events is that of the controller manager.
+    // As in upstream, the source of these events is `controllermanager`, not the name of the controller.
     const EVENT_SOURCE: &'static str = "controllermanager";
     type Kind = PodDisruptionBudget;
     type State = State;
 
     fn watch(&self, watches: &Watches<PodDisruptionBudget>) {
-        let (queue, informers) = (watches.queue.clone(), watches.informers.clone());
+        let queue = watches.queue.clone();
+        let informers = watches.informers.clone();
         watches.informers.pods.add_handler(move |change| {
             let Some(namespace) = change.latest().and_then(|pod| pod.metadata.namespace.clone()) else {
                 return;
@@ -261,7 +262,8 @@ fn disrupted(
     before: Option<&BTreeMap<String, Time>>,
     now: Timestamp,
 ) -> (BTreeMap<String, Time>, Option<Timestamp>) {
-    let (mut disrupted, mut again_at) = (BTreeMap::new(), None::<Timestamp>);
+    let mut disrupted = BTreeMap::new();
+    let mut again_at = None::<Timestamp>;
     for pod in pods.iter().filter(|pod| !pods::is_terminating(pod)) {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let Some(since) = before.and_then(|before| before.get(name)) else { continue };
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_may_be_missing_as_there_are_healthy_beyond_those_that_must_be() {
+    fn disruptions_are_allowed_for_healthy_pods_beyond_the_desired_number() {
         // Spec, pods, desired replicas, then: expected, desired, healthy, allowed.
         let table = [
             (json!({ "minAvailable": 2 }), "rrr", 3, [3, 2, 3, 1]),

@@ -5,7 +5,7 @@
 //!   request of a node for itself ──────────────────────────────────────────────────────┴▶ SubjectAccessReview ─▶ approve ─┐
 //!   request of a node to be a server ─▶ are the names its own? (see `serving`) ────────────────────────────────▶ approve ─┤
 //!   request that a user approved ◀────────────────────────────────────────────────────────────────────────────────────────┘
-//!        └─▶ does it keep the rules of its signer? ─▶ sign, or say that it failed
+//!        └─▶ is it valid for its signer? ─▶ sign, or set the condition Failed
 //! ```
 //!
 //! Approval of client certificates and signing are those of kube-controller-manager. Approval of serving certificates
@@ -91,7 +91,8 @@ pub enum Step {
 
 /// The next step for a request.
 pub fn decide(object: &CertificateSigningRequest) -> Step {
-    let (spec, none) = (&object.spec, CertificateSigningRequestStatus::default());
+    let spec = &object.spec;
+    let none = CertificateSigningRequestStatus::default();
     let status = object.status.as_ref().unwrap_or(&none);
     let is = |kind: &str| {
         status
@@ -182,7 +183,7 @@ impl Reconciler for Certifier {
             act(&self.clients, &self.config, &object, &self.requests).await
         };
         settled_or_conflict(done)?;
-        // A moment later, so that its age is beyond the limit.
+        // One second later, since the age must exceed the limit.
         let left = stale_at(&object).and_then(|when| Duration::try_from(when.duration_since(now)).ok());
         Ok(left.map_or(Requeue::AwaitChange, |left| Requeue::After(left + Duration::from_secs(1))))
     }

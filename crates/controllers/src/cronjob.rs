@@ -1,8 +1,8 @@
 //! `CronJobs`.
 //!
 //! ```text
-//!   what is due by now ──▶ too late? done? one still runs? ──▶ a Job, named after the minute
-//!   what has ended     ──▶ off the list of those that run, and the oldest forgotten
+//!   due start time ──▶ too late? started already? concurrency policy? ──▶ a Job, named after the minute
+//!   finished Jobs  ──▶ removed from status.active, the oldest deleted
 //! ```
 //!
 //! [`decide`] decides about one `CronJob`. A Job is created first and added to `status.active` when it is observed: its
@@ -219,7 +219,7 @@ impl Reconciliation<'_> {
         }
         let due = self.due(&schedule, zone);
         let after = due.map_or_else(|| self.since(false), |due| due.at);
-        // A time that has come is not waited for, even if no Job is started for it.
+        // The next reconcile is for a later time, even if no Job was started for this one.
         let next = schedule.next(after, zone).filter(|next| *next > self.now);
         let next = next.or_else(|| schedule.next(self.now, zone));
         self.again = next.and_then(|next| next.checked_add(A_MOMENT).ok());
@@ -296,7 +296,7 @@ impl Reconciliation<'_> {
 #[derive(Clone, Copy)]
 struct Due {
     at: Timestamp,
-    /// How many start times have come, if more than one, and not counted beyond [`MANY`].
+    /// The number of missed start times, if more than one; counting stops at [`MANY`].
     missed: u32,
 }
 

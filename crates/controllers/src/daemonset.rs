@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   nodes ─┐
-//!   pods ──┴▶ per node: missing, too many, ended, no longer wanted ──▶ create, delete
-//!                  └─ nothing of that ──▶ pods of another revision: replaced, so many nodes at a time
+//!   pods ──┴▶ per node: missing, surplus, ended, not eligible ──▶ create, delete
+//!                  └─ otherwise ──▶ pods of another revision: replaced, `maxUnavailable` nodes at a time
 //! ```
 //!
 //! [`decide`] decides the actions for one set. The scheduler binds the pods: each has a node affinity for its node
@@ -181,7 +181,7 @@ struct Daemons<'a> {
 
 impl<'a> Daemons<'a> {
     fn new(state: &'a State, hash: &'a str, now: Timestamp) -> Self {
-        let predicates = Predicates::of(&state.set);
+        let predicates = Predicates::for_daemon_set(&state.set);
         let named = state
             .nodes
             .iter()
@@ -283,7 +283,7 @@ impl<'a> Daemons<'a> {
             return;
         }
         if running.is_empty() {
-            // With `maxSurge` it is created while the one before it terminates.
+            // With `maxSurge` the new pod is created while the old one terminates.
             if should_run == ShouldRun::Yes {
                 plan.create.push(node);
             }
@@ -300,7 +300,11 @@ impl<'a> Daemons<'a> {
     }
 
     fn status(&self) -> DaemonSetStatus {
-        let (mut current, mut astray, mut ready, mut updated, mut available) = (0, 0, 0, 0, 0);
+        let mut current = 0;
+        let mut astray = 0;
+        let mut ready = 0;
+        let mut updated = 0;
+        let mut available = 0;
         for (node, should_run) in &self.nodes {
             let first = self.pods.get(node).and_then(|on_node| on_node.first());
             let Some(pod) = first else { continue };

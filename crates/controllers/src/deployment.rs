@@ -54,7 +54,8 @@ impl Workload for Deployments {
     fn watch(&self, watches: &Watches<Deployment>) {
         watches.owned::<ReplicaSet>(selector);
         // A deployment that recreates waits for the deletion of each old pod.
-        let (queue, informers) = (watches.queue.clone(), watches.informers.clone());
+        let queue = watches.queue.clone();
+        let informers = watches.informers.clone();
         watches.informers.pods.add_handler(move |change| {
             if change.after.is_some_and(|pod| !pods::has_ended(pod)) {
                 return;
@@ -165,7 +166,7 @@ struct Sync<'a> {
 impl<'a> Sync<'a> {
     fn new(state: &'a State, spec: DeploymentSpec, context: &'a Context) -> Self {
         let (new, old) = sets::new_and_old(&spec, &state.sets);
-        let pace = Pace::of(&spec);
+        let pace = Pace::from_spec(&spec);
         Self { state, spec, pace, context, working: (*state.deployment).clone(), new, old }
     }
 
@@ -305,7 +306,10 @@ impl<'a> Sync<'a> {
         if let Some(other) = &self.state.in_the_way {
             let ours = controller_of(&other.metadata).map(|owner| &owner.uid);
             if ours == self.state.deployment.metadata.uid.as_ref() && self.new.is_none() {
-                tracing::debug!(set = sets::name(other), "a replica set of another template has the name");
+                tracing::debug!(
+                    set = sets::name(other),
+                    "the name of the new replica set is taken by one of another template"
+                );
             }
             // A hash collision: the next reconcile tries another name. A set of another owner is not changed.
             let status = self.working.status.get_or_insert_default();

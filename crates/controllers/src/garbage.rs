@@ -1,7 +1,7 @@
 //! The garbage collector: deletes objects whose owners are gone.
 //!
 //! ```text
-//!   metadata of every resource ──▶ graph builder: dependents of owners ──▶ judge one object ──▶ delete, or patch
+//!   metadata of every resource ──▶ graph builder: dependents of owners ──▶ decide per object ──▶ delete, or patch
 //!        ▲                                                                                          │
 //!        └──────────────────────────────────── the API ◀────────────────────────────────────────────┘
 //! ```
@@ -11,10 +11,10 @@
 //! to it. The controller deletes no object only because its informers lack the owner: it reads the owner from the API
 //! server first. Each write has the resource version that the decision was made for as a precondition.
 
+pub mod decide;
 pub mod events;
 pub mod graph;
 pub mod graph_builder;
-pub mod judge;
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use plumb_controller::{ObjectRef, Reconciler, Requeue};
 use serde_json::{Value, json};
 
 use crate::Clients;
+use decide::{Verdict, decide};
 use graph::Node;
 use graph_builder::GraphBuilder;
-use judge::{Verdict, judge};
 
 /// The name of this controller's user.
 pub const NAME: &str = "generic-garbage-collector";
-/// How many objects are reconciled at a time.
+/// The number of concurrent reconciles.
 const WORKERS: usize = 32;
 
 /// Collects garbage until the future is dropped.
@@ -57,9 +57,9 @@ struct Collector {
 /// Why an object could not be collected.
 #[derive(Debug, thiserror::Error)]
 enum CollectError {
-    #[error("write what was decided: {0}")]
+    #[error("performing the decision: {0}")]
     Write(kube::Error),
-    #[error("ask the API for the owner {owner}: {source}")]
+    #[error("reading the owner {owner}: {source}")]
     Ask { owner: String, source: kube::Error },
     #[error("the owner {0} exists and is not observed yet")]
     NotObserved(String),
@@ -73,7 +73,7 @@ impl Reconciler for Collector {
         let (node, verdict) = {
             let graph = self.graph_builder.graph();
             let Some(node) = graph.get(uid).cloned() else { return Ok(Requeue::AwaitChange) };
-            (node, judge(&graph, uid))
+            (node, decide(&graph, uid))
         };
         let done = match verdict {
             Verdict::Leave => return Ok(Requeue::AwaitChange),
@@ -156,7 +156,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Patches the metadata of an object, if it is still the version that was judged.
+    /// Patches the metadata of an object, if it is still the version that the decision was made for.
     async fn patch(&self, node: &Node, mut metadata: Value) -> kube::Result<()> {
         let Some(kind) = self.graph_builder.kind(node.kind) else { return Ok(()) };
         metadata["uid"] = json!(node.uid);

@@ -35,7 +35,7 @@ use plumb_controller::controller_reference;
 pub use state::{FINALIZER, JobState, end, is_managed_elsewhere, is_tracked};
 use state::{failures_before, index_of, indexes as indexes_of, uid};
 use tracking::{Ending, PodTracking, are_all_counted, size};
-use verdict::{Verdict, Why, deadline, judge};
+use verdict::{Verdict, Why, deadline, evaluate};
 pub use workload::{Expiry, Jobs, Strays};
 
 /// The name of the controller's user.
@@ -46,7 +46,7 @@ const MOST_AT_ONCE: usize = 500;
 /// The next step for a Job.
 #[derive(Default)]
 struct Plan<'a> {
-    /// Pods that are counted, or need not be: their tracking finalizer is removed.
+    /// The pods whose tracking finalizer is removed, since they are counted or need not be.
     release: Vec<&'a Pod>,
     delete: Vec<&'a Pod>,
     create: Vec<Pod>,
@@ -104,14 +104,14 @@ fn plan(state: JobState<'_>) -> Plan<'_> {
             return plan;
         }
     }
-    let tracking = PodTracking::of(state);
+    let tracking = PodTracking::new(state);
     let is_deleted = job.metadata.deletion_timestamp.is_some();
     let mut status = job.status.clone().unwrap_or_default();
     if status.start_time.is_none() && !state.is_suspended() {
         status.start_time = Some(Time(state.now));
     }
     let replaced = awaiting_replacement(&state);
-    let mut verdict = judge(&state, &tracking);
+    let mut verdict = evaluate(&state, &tracking);
     if verdict == Verdict::GoesOn {
         if !is_deleted {
             manage(&state, &tracking, &replaced, &mut plan);
@@ -145,7 +145,7 @@ fn plan(state: JobState<'_>) -> Plan<'_> {
         job.status.as_ref().and_then(|s| s.start_time.as_ref()),
         state.is_suspended(),
     ) {
-        // It starts now.
+        // The start time is set when the Job is not suspended.
         requeue_at(&mut plan, state.now + SignedDuration::from_secs(seconds));
     }
     plan.status = Some(status).filter(|status| Some(status) != job.status.as_ref());
@@ -185,7 +185,7 @@ fn manage<'a>(
     let remove = |count: usize, plan: &mut Plan<'a>| {
         let remove = pods::to_remove(state, &active, count);
         for pod in remove.into_iter().take(MOST_AT_ONCE) {
-            // It is not needed and has not failed: its finalizer is removed before it is deleted.
+            // A surplus pod has not failed: its finalizer is removed before it is deleted, so that it is not counted.
             if is_tracked(pod) {
                 plan.release.push(pod);
             }

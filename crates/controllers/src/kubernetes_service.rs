@@ -167,7 +167,9 @@ pub fn decide_slice(config: &Config, found: Option<&EndpointSlice>) -> Option<Ac
 
 /// Reconciles the three objects until the future is dropped.
 pub fn run(clients: Clients, config: Config) -> BoxFuture<'static, ()> {
-    let (services, endpoints, slices) = (informer::<Service>(), informer(), informer());
+    let services = informer::<Service>();
+    let endpoints = informer();
+    let slices = informer();
     let reconciler = KubernetesService {
         client: clients.write.clone(),
         services: services.store().clone(),
@@ -220,7 +222,8 @@ impl Reconciler for KubernetesService {
     type Error = kube::Error;
 
     async fn reconcile(&self, object: &ManagedObject) -> kube::Result<Requeue> {
-        let (client, config) = (&self.client, &self.config);
+        let client = &self.client;
+        let config = &self.config;
         match object {
             ManagedObject::Service => {
                 write(client, decide_service(config, found(&self.services).as_deref())).await?;

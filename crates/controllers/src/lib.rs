@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A controller is a pure decision over the objects in its stores and a [`plumb_controller::Reconciler`] that performs it. It reaches
-//! the cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers list and watch as
+//! the cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's permissions: all controllers list and watch as
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost
 //! watch costs another reconcile.
 //!
@@ -91,7 +91,7 @@ pub fn workloads(
     workloads.add(Jobs, writer(Jobs::NAME));
     workloads.add(Strays, writer(Strays::NAME));
     workloads.add(Expiry, writer(Expiry::NAME));
-    workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
+    workloads.add(CronJobs::new(Zones::from_directory(USUAL_PLACE)), writer(CronJobs::NAME));
     workloads.add(Budgets, writer(Budgets::NAME));
     workloads.add(Claims, writer(Claims::NAME));
     workloads.add(EphemeralVolumes, writer(EphemeralVolumes::NAME));
@@ -115,7 +115,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// A controller with one worker, which counts, and emits events about objects that it panics over.
+    /// A controller with one worker, with metrics, and with events about objects whose reconcile panicked.
     fn controller<R: Reconciler>(&self, name: &'static str, reconciler: R) -> Controller<R> {
         // As the user that all controllers watch as: not every controller may write events.
         let config = RecorderConfig::new(self.watch.clone(), name, &self.supervisor);

@@ -6,7 +6,7 @@
 //!                        └── again when the last object is deleted, or after a while
 //! ```
 //!
-//! Pods are deleted first, so that no container that runs misses what it relied on.
+//! Pods are deleted first, so that running containers do not lose objects that they rely on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::garbage::graph_builder::{GraphBuilder, ServedResource};
 pub const NAME: &str = "namespace-controller";
 /// The finalizer of a namespace until it is empty.
 const FINALIZER: &str = "kubernetes";
-/// How long it takes until a namespace that is not empty is reconciled again, if nothing changes.
+/// When a namespace that is not empty is reconciled again without a change.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The content that remains in a namespace.
@@ -55,7 +55,7 @@ impl Remaining {
             return;
         }
         let resource = &kind.resource;
-        // SPEC: a kind of the core group ends with a full stop too.
+        // As in upstream, a kind of the core group ends with a full stop, too.
         self.objects.insert(format!("{}.{}", resource.plural, resource.group), objects.len());
         for finalizer in objects.iter().flat_map(|object| object.metadata.finalizers.iter().flatten()) {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;

@@ -6,8 +6,8 @@
 //!   Node deleted         ──▶ its network is free; a node that waits for one gets it
 //! ```
 //!
-//! What nodes have is what their objects say: the controller remembers nothing across its restart, and a network that an
-//! administrator wrote counts like its own. Upstream's range allocator, for one IPv4 network.
+//! The Node objects are the only record: the controller has no state across its restart, and a network that an
+//! administrator wrote counts like its own. It follows upstream's range allocator, for one IPv4 network.
 
 mod allocator;
 

@@ -40,7 +40,7 @@ use health::{MONITOR_GRACE_PERIOD, eviction_interval, grace_period, readiness, t
 pub const NAME: &str = "node-controller";
 /// The source of the events of evictions: upstream has a controller of its own for them.
 const TAINT_EVICTION: &str = "taint-eviction-controller";
-/// How often it is checked whether the process was paused.
+/// How often the controller checks whether the process was paused.
 const AWAKE: Duration = Duration::from_secs(5);
 /// Where nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
@@ -52,7 +52,8 @@ pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFut
         Recorder::start(clients.write.clone(), controller, &clients.supervisor, &clients.metrics)
     });
     let leases: Informer<Lease> = Informer::default();
-    let (noted, time) = (heartbeats.clone(), clock.clone());
+    let noted = heartbeats.clone();
+    let time = clock.clone();
     leases.add_handler(move |change| {
         if let Some(name) = change.after.and_then(|lease| lease.metadata.name.as_deref()) {
             note_heartbeat(&noted, name, time.monotonic());
@@ -67,7 +68,9 @@ pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFut
         eviction_recorder,
         memory: tokio::sync::Mutex::default(),
     };
-    let (noted, time, nodes) = (heartbeats.clone(), clock.clone(), informers.nodes.store().clone());
+    let noted = heartbeats.clone();
+    let time = clock.clone();
+    let nodes = informers.nodes.store().clone();
     let controller = clients
         .controller(NAME, reconciler)
         .with_clock(clock.clone())
@@ -110,7 +113,7 @@ async fn notice_pauses(heartbeats: Heartbeats, clock: Clock, queue: Arc<WorkQueu
     loop {
         tick.tick().await;
         if awake.elapsed() > AWAKE * 3 {
-            tracing::warn!(for_ = ?awake.elapsed(), "the process was paused, heartbeats of nodes are awaited anew");
+            tracing::warn!(for_ = ?awake.elapsed(), "the process was paused, resetting node heartbeat deadlines");
             let now = clock.monotonic();
             let mut heartbeats = heartbeats.lock();
             for (name, when) in heartbeats.iter_mut() {
@@ -137,7 +140,7 @@ fn tainted(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// Reconciles nodes, one at a time: how many are not ready decides about each.
+/// Reconciles nodes, one at a time: each decision depends on how many nodes are not ready.
 struct NodeController {
     client: Client,
     informers: Arc<Informers>,
@@ -148,13 +151,13 @@ struct NodeController {
     memory: tokio::sync::Mutex<Memory>,
 }
 
-/// What is remembered from one reconcile to the next.
+/// The state between two reconciles.
 struct Memory {
     /// When the next node may get a `NoExecute` taint.
     next_taint: Timestamp,
-    /// The nodes whose pods were set to not ready. It is done once: the node itself may know better.
+    /// The nodes whose pods were set to not ready. This is done once, since the node may report them as ready again.
     not_ready: HashSet<String>,
-    /// The pods of each node that are to be evicted at some time, by uid.
+    /// The pods of each node that will be evicted, with the time, by uid.
     evicting: HashMap<String, HashMap<String, Ref>>,
     /// Since when each node has taints without `timeAdded`.
     first_observed: HashMap<String, FirstObserved>,
@@ -209,7 +212,7 @@ impl NodeController {
         };
         let unknown = unknown_conditions(&node, without_heartbeat, now);
         if !unknown.is_empty() {
-            tracing::info!(node = name, "a node sends no heartbeats any more");
+            tracing::info!(node = name, "a node stopped sending heartbeats");
             self.patch_conditions(&node, &unknown).await?;
             return Ok(None);
         }

@@ -34,7 +34,8 @@ impl Workload for Claims {
     }
 
     fn watch(&self, watches: &Watches<PersistentVolumeClaim>) {
-        let (queue, claims) = (watches.queue.clone(), watches.informers.claims.clone());
+        let queue = watches.queue.clone();
+        let claims = watches.informers.claims.clone();
         watches.informers.pods.add_handler(move |change| {
             let lets_go = |pod: &Pod| change.after.is_none_or(|now| !same(now, pod) || is_shut_down(now));
             let Some(pod) = change.before.filter(|pod| lets_go(pod)) else { return };

@@ -163,7 +163,8 @@ impl QuotaReconciler {
     }
 
     fn start(&self, kind: &Kind, resource: &ApiResource) -> AbortHandle {
-        let (client, all) = (self.clients.watch.clone(), WatchConfig::default);
+        let client = self.clients.watch.clone();
+        let all = WatchConfig::default;
         match kind.name() {
             ("", "pods") => {
                 let api = Api::<Pod>::all(client);
@@ -192,11 +193,15 @@ impl QuotaReconciler {
         kind: &Kind,
         reflector: impl Fn() -> Reflector<K> + Send + 'static,
     ) -> AbortHandle {
-        let (config, kind) = (self.config.clone(), kind.clone());
-        let (quotas, queue) = (self.quotas.clone(), self.queue.clone());
+        let config = self.config.clone();
+        let kind = kind.clone();
+        let quotas = self.quotas.clone();
+        let queue = self.queue.clone();
         // A restarted watch does not know which objects existed before; it sees deletions from then on.
         let watching = self.clients.supervisor.keep(&format!("quota-informer/{name}"), move || {
-            let (counted, quotas, queue) = (kind.clone(), quotas.clone(), queue.clone());
+            let counted = kind.clone();
+            let quotas = quotas.clone();
+            let queue = queue.clone();
             let released = move |namespace: &str| {
                 for quota in
                     quotas.in_namespace(namespace).iter().filter(|quota| kinds(quota).contains(&counted))
@@ -227,7 +232,7 @@ impl QuotaReconciler {
         let held = match list(&self.clients.watch, &reference.namespace, &quota, &watched).await {
             Ok(held) => held,
             Err((kind, error)) => {
-                // It may be served in another version now: the next attempt finds out.
+                // The resource may be served in another version now, which the next attempt discovers.
                 if matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
                     self.watches.lock().stop(&kind);
                 }
@@ -264,13 +269,14 @@ fn hard(quota: &ResourceQuota) -> Option<&WireList> {
 
 /// The kinds that a quota counts.
 fn kinds(quota: &ResourceQuota) -> BTreeSet<Kind> {
-    hard(quota).into_iter().flatten().filter_map(|(name, _)| Kind::of(name)).collect()
+    hard(quota).into_iter().flatten().filter_map(|(name, _)| Kind::for_resource(name)).collect()
 }
 
 /// Whether the status of a quota is not for its spec, or has no usage.
 fn is_stale(quota: &ResourceQuota) -> bool {
     let status = quota.status.clone().unwrap_or_default();
-    let (wanted, known) = (ResourceList::read(hard(quota)), ResourceList::read(status.hard.as_ref()));
+    let wanted = ResourceList::read(hard(quota));
+    let known = ResourceList::read(status.hard.as_ref());
     wanted != known || status.hard.is_none() || status.used.is_none()
 }
 
@@ -281,7 +287,7 @@ fn decide<'a>(
     items: impl IntoIterator<Item = Counted<'a>>,
 ) -> Result<Option<ResourceQuotaStatus>, plumb_resize::list::BadQuantity> {
     let measured = measure(quota, items)?;
-    let measured = measured.only(|name| Kind::of(name).is_some_and(|kind| watched(&kind)));
+    let measured = measured.only(|name| Kind::for_resource(name).is_some_and(|kind| watched(&kind)));
     let status = quota.status.as_ref();
     let before = ResourceList::read(status.and_then(|status| status.used.as_ref()))?;
     if !is_stale(quota) && before == measured {

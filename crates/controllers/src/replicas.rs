@@ -48,7 +48,7 @@ impl Workload for ReplicaSets {
 
     fn claims(&self, set: &ReplicaSet, informers: &Informers) -> Vec<Action> {
         let claims = claims(set, selector(set).as_ref(), &informers.pods);
-        // A finished pod does not count as a replica.
+        // As upstream's `FilterActivePods`: a finished pod does not count as a replica.
         let ended = |of: &Ref| informers.pods.get(&of.object_ref()).is_some_and(|pod| pods::has_ended(&pod));
         claims.into_iter().filter(|action| !matches!(action, Action::Adopt(of) if ended(of))).collect()
     }
@@ -107,7 +107,8 @@ pub fn decide(state: &State, owner: &OwnerReference, context: &Context) -> Decid
     if state.set.metadata.deletion_timestamp.is_none() {
         if active.len() < wanted {
             let metadata = &state.set.metadata;
-            let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+            let namespace = metadata.namespace.as_deref();
+            let name = metadata.name.as_deref();
             let pod = pods::from_template(
                 &spec.template.clone().unwrap_or_default(),
                 namespace.unwrap_or_default(),

@@ -81,7 +81,9 @@ pub fn run(
         });
     let queue = controller.queue().clone();
     let rotated = clients.supervisor.finish("root-ca-cert-publisher/rotation", move || {
-        let (mut authority, namespaces, queue) = (authority.clone(), namespaces.clone(), queue.clone());
+        let mut authority = authority.clone();
+        let namespaces = namespaces.clone();
+        let queue = queue.clone();
         async move {
             while authority.changed().await.is_ok() {
                 for namespace in namespaces.all() {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// A selector as upstream has it in messages: in the text of its Go struct.
+/// A selector as upstream prints it in messages: the `%v` of its Go struct.
 pub(crate) fn as_in_go(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().flatten();
     let labels = labels.map(|(key, value)| format!("{key}: {value},")).collect::<Vec<_>>().concat();

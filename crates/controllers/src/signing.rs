@@ -30,7 +30,7 @@ const PREFIX: &str = "jws-kubeconfig-";
 /// The resync period: a signature expires with its token.
 const RESYNC: Duration = Duration::from_mins(10);
 
-/// The data that the config map is to have, if it changes.
+/// The new data of the config map, if it changes.
 pub fn decide<'a>(
     data: &BTreeMap<String, String>,
     tokens: impl Iterator<Item = &'a Secret>,

@@ -364,7 +364,8 @@ impl<'a> Reconciliation<'a> {
         let is_of = |pod: &Pod, revision: &ControllerRevision| {
             !pods::is_terminating(pod) && revision_of(pod) == Some(revision::name(revision))
         };
-        let (replicas, ready) = (count(&|_| true), count(&is_ready));
+        let replicas = count(&|_| true);
+        let ready = count(&is_ready);
         let updated = count(&|pod| is_of(pod, update));
         let mut on_current = count(&|pod| is_of(pod, current)) - i32::from(self.is_updated);
         let mut current = revision::name(current);

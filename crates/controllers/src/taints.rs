@@ -160,7 +160,7 @@ mod tests {
         );
         let since: Vec<_> = decide(&both, now).unwrap().into_iter().map(|taint| taint.time_added).collect();
         assert_eq!(since, [None, Some(Time(now))]);
-        // A taint of the same key with another effect is not the controller's.
+        // This controller does not manage taints of the same key with another effect.
         assert_eq!(keys(&node(&[ready], &[(NOT_READY, "NoExecute")], false)), None);
     }
 }

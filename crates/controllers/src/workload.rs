@@ -75,7 +75,7 @@ pub trait Workload: Send + Sync + 'static {
     const FINALIZER: Option<&'static str> = None;
     /// The kind.
     type Kind: Written + Into<Object>;
-    /// An object of it with all that matters for it.
+    /// An object with everything that a decision about it reads.
     type State: Send;
 
     /// Whether a change of an object needs a reconcile. It is called for every change of the kind, so it has to be
@@ -85,7 +85,7 @@ pub trait Workload: Send + Sync + 'static {
         true
     }
 
-    /// Arranges which changes of other objects enqueue which workloads. A change of a workload enqueues it anyway.
+    /// Registers which changes of other objects enqueue which workloads. A change of a workload enqueues it anyway.
     fn watch(&self, watches: &Watches<Self::Kind>);
 
     /// The objects to adopt and to release. As long as there are any, the controller decides nothing else.
@@ -140,7 +140,8 @@ impl<W: Written> Watches<W> {
     /// A change of an object enqueues the workload that controls it, and the one that did before. A change of an object
     /// without a controller enqueues the workloads that select it.
     pub fn owned<K: Informed>(&self, selector: fn(&W) -> Option<LabelSelector>) {
-        let (queue, informers) = (self.queue.clone(), self.informers.clone());
+        let queue = self.queue.clone();
+        let informers = self.informers.clone();
         K::informer(&self.informers).add_handler(move |change| {
             let before = change.before.and_then(|object| controller_of_kind::<W>(&**object));
             let after = change.after.and_then(|object| controller_of_kind::<W>(&**object));
@@ -261,9 +262,9 @@ impl Manager {
 enum ReconcileError {
     #[error("{} failed: {}", match .0.verb { Verb::Create => "a creation", Verb::Delete => "a deletion", Verb::Change => "an update" }, .0.message)]
     Write(Failure),
-    #[error("another writer was faster")]
+    #[error("conflict: the object was modified concurrently")]
     Conflict,
-    #[error("what was to be adopted or released is gone, which is not observed yet")]
+    #[error("an object to adopt or release was deleted, which is not observed yet")]
     NotObserved,
 }
 
@@ -327,7 +328,7 @@ impl<W: Workload> Reconciler for WorkloadReconciler<W> {
         };
         let (performed, claimed) = self.perform(&object, &context).await;
         if let Some(when) = performed.requeue_at {
-            // Even if a write failed, whose backoff may be longer.
+            // This applies even if a write failed, whose backoff may be longer.
             self.queue.add_at(key.clone(), when);
         }
         let wrote_nothing = performed.wrote_nothing();
@@ -350,7 +351,7 @@ impl<W: Workload> Reconciler for WorkloadReconciler<W> {
         let Some(watcher) = self.watcher.get() else { return };
         let mut backoff = Backoff::default();
         while let Err(error) = self.informers.catch_up(watcher).await {
-            tracing::debug!(%error, controller = W::NAME, "cannot list what was written, will retry");
+            tracing::debug!(%error, controller = W::NAME, "cannot list the objects that were written, will retry");
             backoff.wait().await;
         }
     }

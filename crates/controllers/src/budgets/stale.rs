@@ -1,4 +1,4 @@
-//! Stale conditions `DisruptionTarget`: of pods that were to be disrupted and were not deleted in time.
+//! Resets the condition `DisruptionTarget` of pods that were not deleted in time.
 
 use std::sync::Arc;
 

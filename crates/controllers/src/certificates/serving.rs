@@ -1,6 +1,6 @@
 //! Whether a node may get a serving certificate for the names in its request.
 //!
-//! A node writes the addresses in its own Node, so they prove nothing. What the cluster knows by itself is the address
+//! A node writes the addresses in its own Node, so they prove nothing. The only fact that the cluster observes is the address
 //! that the node's request came from. A name of the API server or of another node is never approved: with such a
 //! certificate the node could receive what the API server sends to that other node.
 

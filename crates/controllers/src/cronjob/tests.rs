@@ -83,7 +83,7 @@ fn a_due_job_is_created_once() {
     // The controller does not create it again after a user deleted it.
     let last = json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" });
     assert_eq!(describe(&mk_state(json!({}), last, &[])), ["again at 13:00"]);
-    // Nor where another has the name.
+    // Nor if another Job has the name.
     new.taken.insert("c-29454480".to_owned());
     assert_eq!(describe(&new), ["again at 13:00"]);
     assert_eq!(describe(&mk_state(json!({ "suspend": true }), json!({}), &[])), [""; 0]);
@@ -163,7 +163,7 @@ fn more_than_a_hundred_missed_start_times_are_a_warning() {
 }
 
 #[test]
-fn one_that_still_runs_forbids_or_is_replaced() {
+fn a_running_job_forbids_the_next_or_is_replaced() {
     let runs = || json!({ "active": active(&["old"]), "lastScheduleTime": "2026-01-01T11:00:00Z" });
     let old: &[(&str, &str)] = &[("old", "for=11:00")];
     let policy = |policy: &str| json!({ "concurrencyPolicy": policy });
@@ -179,7 +179,7 @@ fn one_that_still_runs_forbids_or_is_replaced() {
 }
 
 #[test]
-fn those_that_ended_leave_the_list_and_the_oldest_are_forgotten() {
+fn finished_jobs_leave_the_status_and_the_oldest_are_deleted() {
     let last = |active: Value| json!({ "active": active, "lastScheduleTime": "2026-01-01T12:00:00Z" });
     let ended = mk_state(json!({}), last(active(&["a", "b"])), &[("a", "for=12:00 Complete")]);
     assert_eq!(

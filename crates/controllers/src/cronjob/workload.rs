@@ -14,7 +14,7 @@ pub struct CronJobs {
 }
 
 impl CronJobs {
-    /// With the zones that schedules may be in.
+    /// Creates the controller with the time zones that schedules may use.
     pub fn new(zones: Zones) -> Self {
         Self { zones }
     }

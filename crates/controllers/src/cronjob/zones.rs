@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
 
-/// Where machines keep them.
+/// The usual directory of the time zone database.
 pub const USUAL_PLACE: &str = "/usr/share/zoneinfo";
-/// How many are kept in memory at most; there are about 600.
+/// The maximum number of cached zones; the tz database has about 600.
 const KEPT: usize = 1024;
 
-/// The zones that are known.
+/// A cache of time zones.
 pub struct Zones {
     folder: PathBuf,
     read: Mutex<HashMap<String, TimeZone>>,
 }
 
 impl Zones {
-    /// Those that a folder has.
-    pub fn of(folder: impl Into<PathBuf>) -> Self {
+    /// The zones of a directory.
+    pub fn from_directory(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), read: Mutex::default() }
     }
 
@@ -28,7 +28,7 @@ impl Zones {
         if matches!(name, "" | "UTC" | "Etc/UTC") {
             return Some(TimeZone::UTC);
         }
-        // What is read of a file is the same each time.
+        // A cached zone is not read again: the files of zones change only with an update of the machine.
         let mut read = self.read.lock();
         if let Some(zone) = read.get(name) {
             return Some(zone.clone());
@@ -57,7 +57,7 @@ mod tests {
     fn only_zones_are_zones() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("readme"), "no zone").unwrap();
-        let zones = Zones::of(folder.path().join("."));
+        let zones = Zones::from_directory(folder.path().join("."));
         assert_eq!(zones.get("UTC"), Some(TimeZone::UTC));
         for name in ["Nowhere", "readme", "../readme", "/readme", "a//b"] {
             assert_eq!(zones.get(name), None, "{name}");

@@ -56,7 +56,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_first_failure_is_mended_at_once_and_the_next_ones_later() {
+    fn the_first_failed_pod_is_recreated_at_once_and_further_ones_after_a_backoff() {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let pod =
             |uid: &str| -> Pod { serde_json::from_value(json!({ "metadata": { "uid": uid } })).unwrap() };

@@ -42,7 +42,7 @@ pub(super) struct Predicates {
 }
 
 impl Predicates {
-    pub(super) fn of(set: &DaemonSet) -> Self {
+    pub(super) fn for_daemon_set(set: &DaemonSet) -> Self {
         let mut wanted = spec(set).template.spec.clone().unwrap_or_default();
         add_tolerations(&mut wanted);
         let only = wanted.node_name.take().filter(|name| !name.is_empty());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_where_its_template_may_be_and_bears_what_nodes_suffer_from() {
+    fn a_daemon_pod_runs_where_its_template_allows_and_tolerates_the_taints_of_nodes() {
         let node = |taints: &[(&str, &str)]| -> Node {
             let taints: Vec<_> =
                 taints.iter().map(|(key, effect)| json!({ "key": key, "effect": effect })).collect();
@@ -184,7 +184,7 @@ mod tests {
             (json!({ "containers": [], "nodeName": "b" }), &[][..], ShouldRun::No),
         ] {
             assert_eq!(
-                Predicates::of(&mk_set(spec.clone())).should_run(&node(taints)),
+                Predicates::for_daemon_set(&mk_set(spec.clone())).should_run(&node(taints)),
                 wanted,
                 "{spec} {taints:?}"
             );

@@ -17,7 +17,8 @@ struct OnNode<'a> {
 
 /// The next pods to replace.
 pub(super) fn replace<'a>(daemons: &Daemons<'a>) -> Plan<'a> {
-    let (surge, mut unavailable) = (daemons.surge, daemons.unavailable());
+    let surge = daemons.surge;
+    let mut unavailable = daemons.unavailable();
     if surge > 0 {
         return with_one_more(daemons, surge);
     }
@@ -28,7 +29,7 @@ pub(super) fn replace<'a>(daemons: &Daemons<'a>) -> Plan<'a> {
     one_for_one(daemons, unavailable)
 }
 
-/// The pods of each node that has or should have one; none where a revision has more than one pod.
+/// The pods of each node that has or should have one; `None` where a revision has more than one pod.
 fn per_node<'a>(daemons: &Daemons<'a>) -> Vec<(&'a str, Option<OnNode<'a>>)> {
     let wanted =
         daemons.nodes.iter().filter(|(_, should_run)| **should_run == ShouldRun::Yes).map(|(node, _)| *node);
@@ -44,7 +45,9 @@ fn per_node<'a>(daemons: &Daemons<'a>) -> Vec<(&'a str, Option<OnNode<'a>>)> {
 
 /// Without surge: the old pod is deleted before the new one is created.
 fn one_for_one<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
-    let (mut unavailable, mut broken, mut serving) = (0, Vec::new(), Vec::new());
+    let mut unavailable = 0;
+    let mut broken = Vec::new();
+    let mut serving = Vec::new();
     for (_, on_node) in per_node(daemons) {
         match on_node {
             Some(OnNode { new: Some(new), old: None }) => {
@@ -66,7 +69,10 @@ fn one_for_one<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
 /// With surge: the old pod is deleted once the new one is available.
 fn with_one_more<'a>(daemons: &Daemons<'a>, allowed: usize) -> Plan<'a> {
     let mut plan = Plan::default();
-    let (mut surge, mut available, mut candidates, mut unwanted) = (0, 0, Vec::new(), Vec::new());
+    let mut surge = 0;
+    let mut available = 0;
+    let mut candidates = Vec::new();
+    let mut unwanted = Vec::new();
     for (node, on_node) in per_node(daemons) {
         let Some(OnNode { new, old }) = on_node else {
             surge += 1;

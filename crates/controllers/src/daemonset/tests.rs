@@ -107,7 +107,7 @@ fn table(spec: Value, rows: &[(&[&str], &[&str], &[&str])]) {
 }
 
 #[test]
-fn each_node_that_will_do_has_one_pod() {
+fn each_eligible_node_has_one_pod() {
     table(
         json!({}),
         &[
@@ -132,7 +132,7 @@ fn each_node_that_will_do_has_one_pod() {
 }
 
 #[test]
-fn pods_are_replaced_so_many_at_a_time() {
+fn pods_are_replaced_up_to_max_unavailable_at_a_time() {
     let old: &[&str] = &["x @a old ready", "y @b old ready", "z @c old ready"];
     let nodes: &[&str] = &["a", "b", "c"];
     table(

@@ -36,7 +36,8 @@ impl Workload for DaemonSets {
     fn watch(&self, watches: &Watches<DaemonSet>) {
         watches.owned::<Pod>(selector);
         watches.owned::<ControllerRevision>(selector);
-        let (queue, sets) = (watches.queue.clone(), watches.informers.daemon_sets.clone());
+        let queue = watches.queue.clone();
+        let sets = watches.informers.daemon_sets.clone();
         watches.informers.nodes.add_handler(move |change| {
             // Most node updates are heartbeats.
             if let (Some(before), Some(now)) = (change.before, change.after)
@@ -46,7 +47,7 @@ impl Workload for DaemonSets {
                 return;
             }
             for set in sets.all() {
-                let predicates = Predicates::of(&set);
+                let predicates = Predicates::for_daemon_set(&set);
                 let on =
                     |node: Option<&Arc<Node>>| node.map_or(ShouldRun::No, |node| predicates.should_run(node));
                 if on(change.before) != on(change.after) {
@@ -68,7 +69,8 @@ impl Workload for DaemonSets {
         let controlled = informers.pods.controlled_by(uid);
         let taken = informers.revisions.in_namespace(namespace);
         let taken = taken.iter().filter_map(|one| one.metadata.name.clone()).collect();
-        let (now, generation) = (self.clock.now(), set.metadata.generation.unwrap_or(0));
+        let now = self.clock.now();
+        let generation = set.metadata.generation.unwrap_or(0);
         // The backoff stays usable after a panic.
         let mut failures = self.failures.lock();
         let failed =

@@ -23,7 +23,7 @@ pub struct Pace {
 
 impl Pace {
     /// The bounds of a deployment.
-    pub fn of(spec: &DeploymentSpec) -> Self {
+    pub fn from_spec(spec: &DeploymentSpec) -> Self {
         let replicas = spec.replicas.unwrap_or(1);
         let strategy = spec.strategy.as_ref();
         if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
@@ -32,7 +32,7 @@ impl Pace {
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.clone()).unwrap_or_default();
         let surge = rolling.max_surge.map_or(0, |surge| rounded_up(&surge, replicas));
         let mut unavailable = rolling.max_unavailable.map_or(0, |most| rounded_down(&most, replicas));
-        // With both 0 after rounding, a rollout would not progress.
+        // As upstream's `ResolveFenceposts`: with both 0 after rounding, a rollout would not progress.
         if surge == 0 && unavailable == 0 {
             unavailable = 1;
         }
@@ -129,7 +129,8 @@ impl Pace {
         if before <= 0 {
             return 0;
         }
-        let (product, before) = (i64::from(replicas(set)) * i64::from(self.most()), i64::from(before));
+        let product = i64::from(replicas(set)) * i64::from(self.most());
+        let before = i64::from(before);
         // Rounded to the nearest.
         let size = (2 * product + before) / (2 * before);
         i32::try_from(size).unwrap_or(i32::MAX) - replicas(set)
@@ -146,7 +147,7 @@ mod tests {
         let rolling = json!({ "maxSurge": surge, "maxUnavailable": unavailable });
         let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
         let spec = json!({ "replicas": replicas, "strategy": strategy, "selector": {}, "template": {} });
-        Pace::of(&serde_json::from_value(spec).unwrap())
+        Pace::from_spec(&serde_json::from_value(spec).unwrap())
     }
 
     /// A set of so many pods, of which so many are available.
@@ -194,12 +195,12 @@ mod tests {
     fn old_sets_shrink_as_far_as_pods_are_available() {
         let pace = pace(10, json!(3), json!(2));
         let table: [Row<'_>; 6] = [
-            // All the new ones are missing: what may be unavailable goes.
+            // No new pod is available: old pods are removed as far as maxUnavailable allows.
             ((3, 0), &[(10, 10)], &[8]),
             ((3, 3), &[(10, 10)], &[5]),
-            // A crash loop of the new ones stops it.
+            // The new pods crash, so no further old pod is removed.
             ((5, 0), &[(8, 8)], &[]),
-            // Broken old ones go first, whatever their age.
+            // Unavailable old pods are removed first, whatever the age of their set.
             ((3, 0), &[(2, 2), (8, 5)], &[6]),
             ((10, 10), &[(1, 0), (2, 2)], &[0, 0]),
             // A third template while the second is under way.
@@ -221,13 +222,14 @@ mod tests {
     fn pods_that_an_old_set_is_about_to_delete_are_not_taken_for_available() {
         // The old set was just scaled down and has not observed it: two of its seven pods count as deleted.
         let pace = pace(7, json!("50%"), json!(0));
-        let (new, old) = (set("new", 6, 4, 11), [set("old", 5, 7, 11)]);
+        let new = set("new", 6, 4, 11);
+        let old = [set("old", 5, 7, 11)];
         let sizes: Vec<i32> = pace.old_sizes(&new, &old).into_iter().map(|(_, size)| size).collect();
         assert_eq!(sizes, [3]);
     }
 
     #[test]
-    fn sets_grow_and_shrink_by_their_share() {
+    fn sets_are_scaled_in_proportion() {
         // From 10 pods (13 with surge) to so many; sizes before and after, in the order of the names.
         let table: [(i32, &[i32], &[i32]); 6] = [
             (20, &[8, 5], &[14, 9]),

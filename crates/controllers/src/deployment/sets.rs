@@ -127,7 +127,7 @@ pub fn hash(deployment: &Deployment) -> String {
     let text = spec.and_then(|spec| serde_json::to_vec(&spec.template).ok()).unwrap_or_default();
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
     let collisions = collisions.map(i32::to_le_bytes);
-    // FNV-1a: short, and the same on every machine.
+    // FNV-1a: the hash has to be stable across versions and machines, which the hasher of std is not.
     let mut hash: u32 = 0x811c_9dc5;
     for byte in text.iter().chain(collisions.iter().flatten()) {
         hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);

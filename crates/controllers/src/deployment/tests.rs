@@ -73,7 +73,7 @@ impl World {
         decide(&self.state(), &Context { now: self.now, failure: None })
     }
 
-    /// Decides and does once. False if there is nothing left to do.
+    /// Decides and performs the actions once. Returns false if there are none.
     fn step(&mut self) -> bool {
         self.now += SignedDuration::from_secs(1);
         let actions = self.decide();
@@ -129,7 +129,7 @@ impl World {
     /// Continues until no action is left, and checks the limits after each step.
     fn settle(&mut self) {
         for _ in 0..200 {
-            let pace = Pace::of(self.deployment.spec.as_ref().unwrap());
+            let pace = Pace::from_spec(self.deployment.spec.as_ref().unwrap());
             let served: i32 = self.sets.values().map(sets::available).sum();
             while self.step() {
                 let total: i32 = self.sets.values().map(sets::replicas).sum();
@@ -198,7 +198,7 @@ fn a_rollout_in_the_midst_of_another_ends_with_the_last_template() {
     world.broken = Some("two");
     world.image("two");
     world.settle();
-    // Two may be missing, and three be more.
+    // maxUnavailable is 2, maxSurge is 3.
     assert_eq!(world.sizes(), [(1, 8), (2, 5)]);
     world.image("three");
     world.settle();
@@ -286,7 +286,7 @@ fn recreate_waits_until_old_sets_have_observed_that_they_have_no_replicas() {
     while sets::replicas(&world.sets[&old]) == 4 {
         assert!(world.step());
     }
-    // It may be about to make one.
+    // Its controller may still create a pod.
     lagging(world.sets.get_mut(&old).unwrap(), 0);
     while world.step() {}
     assert_eq!(world.sizes(), [(1, 0)]);
@@ -322,7 +322,7 @@ fn a_rollout_without_progress_is_reported_after_the_deadline_and_not_before() {
     assert!(world.step());
     assert_eq!(world.progress(), ("False".into(), "ProgressDeadlineExceeded".into()));
     assert_eq!(world.decide(), []);
-    // Undone, it gets on again.
+    // After an undo the rollout progresses.
     world.image("one");
     world.settle();
     assert_eq!(world.progress(), ("True".into(), "NewReplicaSetAvailable".into()));
@@ -339,7 +339,7 @@ fn a_scaled_deployment_that_was_done_waits_for_no_deadline() {
 }
 
 #[test]
-fn only_as_many_old_sets_stay_as_are_to_be_remembered() {
+fn old_sets_beyond_the_history_limit_are_deleted() {
     let mut world = World::new(json!({ "revisionHistoryLimit": 1 }));
     for image in ["one", "two", "three", "four"] {
         world.image(image);

@@ -20,7 +20,7 @@ use crate::Clients;
 
 /// How long an event is kept after it was last observed.
 pub const TTL: SignedDuration = SignedDuration::from_hours(1);
-/// How many events are deleted at a time.
+/// The number of events that are deleted concurrently.
 const WORKERS: usize = 16;
 /// The name of the task, in health checks and metrics.
 pub const TASK: &str = "event-ttl-controller";
@@ -50,7 +50,7 @@ pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     Box::pin(async move { _ = tokio::join!(watching, controller.run()) })
 }
 
-/// Adds events to the queue for when they expire. One that is repeated meanwhile is not deleted then, but waits on.
+/// Adds events to the queue for when they expire. An event that is repeated meanwhile stays in the queue for its new time.
 async fn enqueue(reflector: Reflector<Event>, queue: Arc<WorkQueue>) {
     let mut observed = std::pin::pin!(reflector.into_stream());
     while let Some(event) = observed.next().await {

@@ -9,20 +9,20 @@ use plumb_controller::ObjectRef;
 pub const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of an owner until its dependents no longer refer to it.
 pub const ORPHAN: &str = "orphan";
-/// How many absent objects are remembered.
+/// The capacity of the caches of deleted objects and of absent owners.
 const REMEMBERED: usize = 8192;
 
 /// A resource, as an index into a list.
 pub type KindId = usize;
 
-/// What the graph holds of an object.
+/// An object in the graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Its resource.
     pub kind: KindId,
     /// Its namespace and name.
     pub at: ObjectRef,
-    /// Its uid: another object of the same name has another.
+    /// Its uid, which distinguishes objects of the same name.
     pub uid: String,
     /// Its resource version.
     pub resource_version: String,

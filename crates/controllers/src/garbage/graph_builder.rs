@@ -61,7 +61,7 @@ impl ServedResource {
     }
 }
 
-/// Is called with the name of a namespace that has become empty.
+/// A callback with the name of a namespace that has become empty.
 type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The name of the task, in health checks and metrics.
@@ -129,13 +129,14 @@ impl Discoverer {
             (self.graph_builder.clone(), Api::all_with(self.client.clone(), &kind.resource));
         let name = format!("metadata-informer/{}.{}", kind.resource.plural, kind.resource.group);
         self.supervisor.keep(name.trim_end_matches('.'), move || {
-            let (graph_builder, api) = (graph_builder.clone(), api.clone());
+            let graph_builder = graph_builder.clone();
+            let api = api.clone();
             async move { graph_builder.watch(number, api).await }
         })
     }
 }
 
-/// The graph, and what keeps it up to date.
+/// The graph, and its inputs.
 pub struct GraphBuilder {
     graph: Mutex<Graph>,
     kinds: Mutex<Kinds>,
@@ -164,11 +165,11 @@ struct Kinds {
 /// What changes with the resources that are served.
 #[derive(Debug, Default)]
 struct Changes {
-    /// The resources that are not monitored any more as they were.
+    /// The resources whose monitor is stopped.
     stop: Vec<KindId>,
-    /// Those whose objects are gone.
+    /// The resources whose objects no longer exist.
     remove: Vec<KindId>,
-    /// Those that are monitored from now on, or otherwise than before.
+    /// The resources whose monitor is started, or restarted with another version.
     start: Vec<(KindId, ServedResource)>,
 }
 
@@ -219,7 +220,7 @@ impl GraphBuilder {
         self.kinds.lock().unresolved.insert(uid.to_owned());
     }
 
-    /// Has a function called with the name of each namespace that has become empty.
+    /// Sets the function that is called with the name of each namespace that has become empty.
     pub fn on_empty_namespace(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         self.listeners.lock().push(Box::new(listener));
     }
@@ -230,7 +231,7 @@ impl GraphBuilder {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Notes which resources are served, and returns what changes with them.
+    /// Updates the served resources, and returns the changes.
     fn compare(&self, served: Vec<ServedResource>) -> Changes {
         let defined = self.defined();
         let mut kinds = self.kinds.lock();

@@ -31,7 +31,7 @@ pub(super) fn finished_at(pod: &Pod) -> Timestamp {
     known.unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// When the last of the containers ended that run beside each other.
+/// When the last of the containers and sidecars ended; `None` if one still runs.
 fn containers_ended(pod: &Pod) -> Option<Timestamp> {
     let status = pod.status.as_ref()?;
     let inits = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
@@ -48,7 +48,7 @@ fn containers_ended(pod: &Pod) -> Option<Timestamp> {
     all?.into_iter().max()
 }
 
-/// How many of these failed after the last one of those succeeded, and the last of them when.
+/// The number of `failed` pods that finished after the last `succeeded` pod, and when the last of them did.
 pub(super) fn failures_in_a_row<'a>(
     succeeded: impl Iterator<Item = &'a Pod>,
     failed: impl Iterator<Item = &'a Pod>,
@@ -127,7 +127,8 @@ mod tests {
             (&[3][..], &[1, 5, 3][..], Some((1, at(5)))),
             (&[6, 2][..], &[1, 5, 3][..], None),
         ] {
-            let (succeeded, failed) = (pods(succeeded), pods(failed));
+            let succeeded = pods(succeeded);
+            let failed = pods(failed);
             assert_eq!(failures_in_a_row(succeeded.iter(), failed.iter()), wanted);
         }
     }

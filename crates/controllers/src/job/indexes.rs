@@ -8,17 +8,18 @@ use std::fmt;
 pub struct Indexes(Vec<(i32, i32)>);
 
 impl Indexes {
-    /// Parses the indexes in a status or a policy, without those that a Job with that many completions does not have.
+    /// Parses the indexes in a status or a policy, and drops those at or above the number of completions.
     pub fn parse(text: &str, completions: i32) -> Self {
         let ranges = text.split(',').filter_map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last): (i32, i32) = (first.parse().ok()?, last.parse().ok()?);
+            let first: i32 = first.parse().ok()?;
+            let last: i32 = last.parse().ok()?;
             Some((first, last.min(completions - 1)))
         });
-        Self::of(ranges.filter(|(first, last)| 0 <= *first && first <= last).collect())
+        Self::from_ranges(ranges.filter(|(first, last)| 0 <= *first && first <= last).collect())
     }
 
-    fn of(mut ranges: Vec<(i32, i32)>) -> Self {
+    fn from_ranges(mut ranges: Vec<(i32, i32)>) -> Self {
         ranges.sort_unstable();
         let mut joined: Vec<(i32, i32)> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {
@@ -30,35 +31,35 @@ impl Indexes {
         Self(joined)
     }
 
-    /// These and more.
+    /// Adds single indexes.
     #[must_use]
     pub fn with(&self, more: &BTreeSet<i32>) -> Self {
-        Self::of(self.0.iter().copied().chain(more.iter().map(|index| (*index, *index))).collect())
+        Self::from_ranges(self.0.iter().copied().chain(more.iter().map(|index| (*index, *index))).collect())
     }
 
-    /// These and those.
+    /// The union of two sets.
     #[must_use]
     pub fn and(&self, those: &Self) -> Self {
-        Self::of(self.0.iter().chain(&those.0).copied().collect())
+        Self::from_ranges(self.0.iter().chain(&those.0).copied().collect())
     }
 
-    /// How many there are.
+    /// The number of indexes.
     pub fn total(&self) -> i32 {
         self.0.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one is among them.
+    /// Whether the set contains an index.
     pub fn has(&self, index: i32) -> bool {
         let at = self.0.partition_point(|(_, last)| *last < index);
         self.0.get(at).is_some_and(|(first, _)| *first <= index)
     }
 
-    /// The lowest that are missing below a bound, so many at most.
+    /// The lowest indexes below a bound that the set lacks, up to a number of them.
     pub fn missing(&self, below: i32, at_most: usize) -> Vec<i32> {
         let ends = self.0.iter().map(|(first, last)| (*first, last.saturating_add(1)));
         let mut from = 0;
@@ -70,9 +71,10 @@ impl Indexes {
         missing
     }
 
-    /// How many are in both.
+    /// The size of the intersection.
     pub fn shared(&self, those: &Self) -> i32 {
-        let (mut here, mut there) = (self.0.iter().peekable(), those.0.iter().peekable());
+        let mut here = self.0.iter().peekable();
+        let mut there = those.0.iter().peekable();
         let mut count = 0;
         while let (Some((first, last)), Some((others_first, others_last))) = (here.peek(), there.peek()) {
             count += (last.min(others_last) - first.max(others_first) + 1).max(0);
@@ -92,7 +94,7 @@ impl fmt::Display for Indexes {
             let comma = if i == 0 { "" } else { "," };
             match last - first {
                 0 => write!(to, "{comma}{first}")?,
-                // Two are written as two, not as a range.
+                // As upstream writes them: two adjacent indexes as `1,2`, three as `1-3`.
                 1 => write!(to, "{comma}{first},{last}")?,
                 _ => write!(to, "{comma}{first}-{last}")?,
             }
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_join_and_are_found() {
+    fn adjacent_indexes_are_joined_and_found() {
         let some = Indexes::parse("1,3-5", 10);
         assert_eq!(some.with(&BTreeSet::from([0, 2, 9])).to_string(), "0-5,9");
         assert_eq!(some.and(&Indexes::parse("4-7", 10)).to_string(), "1,3-7");
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_missing_are_found() {
+    fn the_lowest_missing_indexes_are_found() {
         let some = Indexes::parse("1,3-5", 10);
         assert_eq!(some.missing(10, 3), [0, 2, 6]);
         assert_eq!(some.missing(7, 9), [0, 2, 6]);
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shared_are_counted() {
+    fn the_intersection_is_counted() {
         let some = Indexes::parse("0-2,5,8-9", 10);
         for (text, shared) in [("0-9", 6), ("3,4", 0), ("2-5", 2), ("9", 1), ("", 0)] {
             assert_eq!(some.shared(&Indexes::parse(text, 10)), shared, "{text}");

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::workload::Object;
 
-/// Chance that is the same each time.
+/// A pseudo-random generator with a seed, so that failures can be reproduced.
 struct Dice(u64);
 
 impl Dice {
@@ -17,7 +17,7 @@ impl Dice {
     }
 }
 
-/// A Job, its pods, and what became of them.
+/// A Job and its pods, with the true outcome of each pod.
 struct World {
     job: Job,
     pods: BTreeMap<String, Pod>,
@@ -96,7 +96,8 @@ impl World {
 #[test]
 fn each_pod_is_counted_once_however_often_the_controller_is_killed() {
     for seed in 0..300 {
-        let (mut dice, mut world) = (Dice(seed), World::new(seed % 2 == 0));
+        let mut dice = Dice(seed);
+        let mut world = World::new(seed % 2 == 0);
         let mut looks = 0;
         while end(&world.job).is_none() {
             looks += 1;

@@ -24,7 +24,8 @@ pub(super) fn to_remove<'a>(
     let mut ranked: Vec<Arc<Pod>> = active.iter().map(|pod| Arc::clone(pod)).collect();
     pod::rank_for_deletion(&mut ranked, &[], state.now);
     let rank: HashMap<&str, usize> = ranked.iter().enumerate().map(|(at, pod)| (uid(pod), at)).collect();
-    let (mut remove, mut left) = (Vec::new(), active.to_vec());
+    let mut remove = Vec::new();
+    let mut left = active.to_vec();
     left.sort_by_key(|pod| rank.get(uid(pod)));
     if state.is_indexed() {
         let mut best: BTreeMap<i32, &Arc<Pod>> = BTreeMap::new();
@@ -33,7 +34,7 @@ pub(super) fn to_remove<'a>(
                 remove.push(pod);
                 continue;
             };
-            // Those that are missed more come later.
+            // `left` is in the order of deletion, so the last pod of an index stays.
             remove.extend(best.insert(index, pod));
         }
         left = best.into_values().collect();

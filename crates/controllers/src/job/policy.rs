@@ -28,12 +28,14 @@ pub fn meaning(policy: Option<&PodFailurePolicy>, pod: &Pod) -> Meaning {
     for (at, rule) in rules {
         let matched = match (&rule.on_exit_codes, &rule.on_pod_conditions) {
             (Some(wanted), _) => exited(pod, wanted).map(|(container, code)| {
-                let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
+                let name = pod.name_any();
+                let namespace = pod.namespace().unwrap_or_default();
                 let container = &container.name;
                 format!("Container {container} for pod {namespace}/{name} failed with exit code {code}")
             }),
             (None, Some(wanted)) => condition(pod, wanted).map(|condition| {
-                let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
+                let name = pod.name_any();
+                let namespace = pod.namespace().unwrap_or_default();
                 format!("Pod {namespace}/{name} has condition {}", condition.type_)
             }),
             (None, None) => None,
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn judge(rules: Value, status: Value) -> Meaning {
+    fn evaluate(rules: Value, status: Value) -> Meaning {
         let policy: PodFailurePolicy = serde_json::from_value(json!({ "rules": rules })).unwrap();
         let pod: Pod = serde_json::from_value(
             json!({ "metadata": { "name": "p", "namespace": "n" }, "status": status }),
@@ -131,12 +133,12 @@ mod tests {
     #[test]
     fn the_first_matching_rule_of_a_pod_failure_policy_applies() {
         let message = "Container b for pod n/p failed with exit code 3 matching FailJob rule at index 1";
-        let failed = |rules: Value| judge(rules, exits(&[("a", 0), ("b", 3)]));
+        let failed = |rules: Value| evaluate(rules, exits(&[("a", 0), ("b", 3)]));
         for (rules, wanted) in [
             (json!([]), Meaning::Counts),
             (json!([codes("Ignore", "In", &[3], None)]), Meaning::Ignored),
             (json!([codes("Ignore", "In", &[3], Some("a"))]), Meaning::Counts),
-            // A container that did not fail matches nothing, whatever is wanted of its code.
+            // A container that did not fail matches no rule about exit codes.
             (json!([codes("Ignore", "NotIn", &[3], None)]), Meaning::Counts),
             (json!([codes("FailIndex", "NotIn", &[4], None)]), Meaning::FailsIndex),
             (
@@ -154,8 +156,8 @@ mod tests {
         let rule = json!([{ "action": "FailJob", "onPodConditions": [{ "type": "DisruptionTarget", "status": "True" }] }]);
         let status = |value: &str| json!({ "conditions": [{ "type": "DisruptionTarget", "status": value }] });
         let message = "Pod n/p has condition DisruptionTarget matching FailJob rule at index 0";
-        assert_eq!(judge(rule.clone(), status("True")), Meaning::FailsJob(message.to_owned()));
-        assert_eq!(judge(rule, status("False")), Meaning::Counts);
+        assert_eq!(evaluate(rule.clone(), status("True")), Meaning::FailsJob(message.to_owned()));
+        assert_eq!(evaluate(rule, status("False")), Meaning::Counts);
     }
 
     #[test]

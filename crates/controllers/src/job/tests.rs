@@ -93,10 +93,12 @@ fn line(job: &Job, action: &Action) -> String {
         },
         Action::Status(Object::Job(changed)) => {
             let fields = |job: &Job| serde_json::to_value(job.status.clone().unwrap_or_default()).unwrap();
-            let (before, after) = (fields(job), fields(changed));
+            let before = fields(job);
+            let after = fields(changed);
             let mut changed: Vec<String> = Vec::new();
             let empty = serde_json::Map::new();
-            let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
+            let before = before.as_object().unwrap_or(&empty);
+            let after = after.as_object().unwrap_or(&empty);
             for (field, value) in after.iter().filter(|(field, value)| before.get(*field) != Some(value)) {
                 changed.push(match &**field {
                     "conditions" => {
@@ -179,7 +181,7 @@ fn a_success_is_named_then_released_then_counted() {
                     "say Completed",
                 ],
             ),
-            // It is gone altogether: it was release all the same.
+            // The pod is deleted: its finalizer was removed nevertheless.
             (
                 named,
                 &[],
@@ -226,7 +228,7 @@ fn parallelism_and_missing_completions_bound_the_active_pods() {
 }
 
 #[test]
-fn failures_are_waited_after_and_counted_until_the_limit() {
+fn failures_cause_a_backoff_and_count_until_the_limit() {
     let failed = |uid: &str| json!({ "uncountedTerminatedPods": { "failed": [uid] } });
     table(
         json!({ "completions": 1, "backoffLimit": 1 }),
@@ -356,7 +358,7 @@ fn a_suspended_job_has_no_pods_and_restarts_when_it_is_resumed() {
 }
 
 #[test]
-fn indexes_are_filled_from_the_lowest_and_doubles_go() {
+fn missing_indexes_are_created_from_the_lowest_and_duplicates_are_deleted() {
     let spec = json!({ "completions": 4, "parallelism": 3, "completionMode": "Indexed" });
     table(
         spec,
@@ -443,7 +445,7 @@ fn each_index_has_failures_of_its_own() {
                 &[("a", "kept Failed #0 x0 @999997"), ("b", "kept Running #1 x0")],
                 &["again in 7"],
             ),
-            // As often as it may: the index has failed, and the Job with it once the others are done.
+            // The limit of the index is reached: the index has failed, and the Job fails once the others are done.
             (
                 json!({ "active": 1, "failed": 1, "failedIndexes": "" }),
                 &[("c", "kept Failed #0 x1 @999980"), ("b", "kept Running #1 x0")],
@@ -470,7 +472,7 @@ fn policies_say_what_failures_and_successes_mean() {
             &["status FailureTarget=True PodFailurePolicy uncountedTerminatedPods={failed:[a]}"],
         )],
     );
-    // It does not count, but is waited after.
+    // The failure does not count, but the backoff applies.
     table(rule("Ignore"), &[(json!({}), failed, &["release a", "again in 10"])]);
     // A terminating pod may still succeed: only failed pods are replaced.
     table(rule("Ignore"), &[(json!({ "terminating": 1 }), &[("a", "kept Running deleted")], &[])]);

@@ -18,7 +18,7 @@ use super::policy::Meaning;
 use super::state::{JobState, index_of, uid};
 use crate::workload::pods as pod;
 
-/// How many UIDs a status holds at most, so that it stays small.
+/// The maximum number of UIDs in a status, so that it stays small.
 const MOST_UNCOUNTED: usize = 500;
 
 /// Which pods have ended, and which of them are counted.
@@ -37,7 +37,7 @@ pub(super) struct PodTracking<'a> {
 pub(super) enum Ending {
     /// It continues.
     No,
-    /// It has failed, and whatever still runs with it.
+    /// It has failed, and so have the pods that still run.
     Failure,
     /// It has succeeded; `known` if the informer has observed that in its status. Pods that still run have neither
     /// succeeded nor failed.
@@ -50,7 +50,7 @@ pub(super) enum Ending {
 }
 
 impl<'a> PodTracking<'a> {
-    pub(super) fn of(state: JobState<'a>) -> Self {
+    pub(super) fn new(state: JobState<'a>) -> Self {
         let status = state.job.status.as_ref();
         let uncounted = status.and_then(|status| status.uncounted_terminated_pods.as_ref());
         let set = |uids: Option<&'a Vec<String>>| uids.into_iter().flatten().map(String::as_str).collect();
@@ -76,14 +76,14 @@ impl<'a> PodTracking<'a> {
         counted + size(self.succeeded.len() + self.uncounted_succeeded.len())
     }
 
-    /// How many pods failed so that it counts.
+    /// The number of pods whose failure counts.
     pub(super) fn total_failed(&self) -> i32 {
         let counted = self.state.job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
         let new = self.failed.iter().filter(|pod| self.state.meaning(pod) != Meaning::Ignored).count();
         counted + size(new + self.uncounted_failed.len())
     }
 
-    /// Brings a status up to date, and returns the pods whose finalizer may be removed. `keep` are not among them, though they
+    /// Updates a status, and returns the pods whose finalizer may be removed. `keep` are not among them, though they
     /// failed.
     pub(super) fn update(
         &self,
@@ -103,7 +103,7 @@ impl<'a> PodTracking<'a> {
         let mut release = Vec::new();
         for pod in tracked {
             let uid = uid(pod);
-            // The other UIDs follow when these are counted.
+            // The other UIDs are added once these are counted.
             let is_full = listed(&uncounted) >= MOST_UNCOUNTED;
             let has_failed = state.has_failed(pod);
             let succeeded = pod::phase(pod) == "Succeeded" && !self.uncounted_failed.contains(uid);
@@ -124,7 +124,7 @@ impl<'a> PodTracking<'a> {
                 continue;
             }
             if self.uncounted_failed.contains(uid) {
-                // In whatever phase it is now: it may have succeeded after it was deleted.
+                // The phase does not matter: the pod may have succeeded after it was deleted.
                 release.push(pod);
                 continue;
             }
@@ -157,7 +157,7 @@ impl<'a> PodTracking<'a> {
     }
 }
 
-/// Counts those whose finalizer is removed.
+/// Counts the pods whose finalizer is removed.
 fn count(listed: &mut Option<Vec<String>>, counter: &mut Option<i32>, kept: &HashSet<&str>) {
     let uids = listed.take().unwrap_or_default();
     let before = uids.len();

@@ -1,4 +1,4 @@
-//! Whether a Job is to end, and why.
+//! Whether a Job ends, and why.
 
 use k8s_openapi::jiff::SignedDuration;
 
@@ -39,8 +39,8 @@ impl Why {
     }
 }
 
-/// Judges a Job by its pods. A condition that the Job has already decides; otherwise failures come before successes.
-pub(super) fn judge(state: &JobState<'_>, tracking: &PodTracking<'_>) -> Verdict {
+/// Decides about a Job by its pods. An existing condition has precedence; otherwise failures come before successes.
+pub(super) fn evaluate(state: &JobState<'_>, tracking: &PodTracking<'_>) -> Verdict {
     let existing = |wanted: &str| {
         let found = condition(state.job, wanted)?;
         let reason = REASONS.into_iter().find(|reason| found.reason.as_deref() == Some(*reason));

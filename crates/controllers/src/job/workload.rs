@@ -1,4 +1,4 @@
-//! The decisions about Jobs in the frame of workloads.
+//! The Job controller as a [`Workload`](crate::workload::Workload).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{FINALIZER, JobState, NAME, decide, end, expires_at, is_managed_elsew
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Ref, Watches, Workload};
 
-/// Runs the pods of Jobs.
+/// The Job controller.
 pub struct Jobs;
 
 impl Workload for Jobs {
@@ -59,7 +59,8 @@ impl Workload for Strays {
     }
 
     fn watch(&self, watches: &Watches<Pod>) {
-        let (queue, pods) = (watches.queue.clone(), watches.informers.pods.clone());
+        let queue = watches.queue.clone();
+        let pods = watches.informers.pods.clone();
         watches.informers.jobs.add_handler(move |change| {
             let ended = change.after.is_none_or(|job| end(job).is_some());
             let uid = change.latest().filter(|_| ended).and_then(|job| job.metadata.uid.as_deref());
@@ -156,7 +157,7 @@ mod tests {
             (Some("Job"), None, true),
             (Some("Job"), Some(job("u", false)), false),
             (Some("Job"), Some(job("u", true)), true),
-            // Another of the same name.
+            // Another Job with the same name.
             (Some("Job"), Some(job("v", false)), true),
             (Some("Other"), None, false),
         ] {

@@ -47,7 +47,8 @@ pub enum InvalidRange {
 impl Range {
     /// Whether networks can be allocated from it.
     pub fn check(&self) -> Result<(), InvalidRange> {
-        let (mask, cluster) = (self.node_mask, self.cluster);
+        let mask = self.node_mask;
+        let cluster = self.cluster;
         if !(8..=29).contains(&mask) {
             return Err(InvalidRange::Mask(mask));
         }
@@ -85,7 +86,7 @@ impl Range {
     }
 }
 
-/// The networks of nodes. A network is free unless a node has a part of it: what nodes say counts, also what an administrator allocated.
+/// The networks of nodes. A network is free unless a node has a part of it, even if an administrator allocated that.
 #[derive(Debug)]
 pub struct Allocator {
     range: Range,
@@ -118,8 +119,8 @@ impl Allocator {
         })
     }
 
-    /// Takes note of the networks that a node has by its object, in place of those that were known. Those that are not of
-    /// the range are left alone.
+    /// Records the networks in a Node object, instead of those that were known. Networks that are not of
+    /// the range are ignored.
     pub fn observe(&mut self, node: &str, networks: &[Ipv4Network]) {
         self.release(node);
         for index in networks.iter().flat_map(|network| self.range.indices(*network)) {

@@ -17,7 +17,8 @@ pub enum Evicted {
 /// Whether a pod tolerates a taint.
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    let (effect, key) = (text(&toleration.effect), text(&toleration.key));
+    let effect = text(&toleration.effect);
+    let key = text(&toleration.key);
     if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
         return false;
     }
@@ -38,13 +39,13 @@ pub fn no_execute(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
 pub struct FirstObserved(Vec<(Taint, Timestamp)>);
 
 impl FirstObserved {
-    /// Notes which taints a node has now, and drops those that it no longer has.
+    /// Records the taints that a node has now, and drops those that it no longer has.
     pub fn note(&mut self, taints: &[Taint], now: Timestamp) {
         let untimed = no_execute(taints).filter(|taint| taint.time_added.is_none());
-        self.0 = untimed.map(|taint| (taint.clone(), self.of(taint).unwrap_or(now))).collect();
+        self.0 = untimed.map(|taint| (taint.clone(), self.observed_at(taint).unwrap_or(now))).collect();
     }
 
-    fn of(&self, taint: &Taint) -> Option<Timestamp> {
+    fn observed_at(&self, taint: &Taint) -> Option<Timestamp> {
         self.0.iter().find(|(observed, _)| observed == taint).map(|(_, when)| *when)
     }
 }
@@ -65,13 +66,13 @@ pub fn evicted(pod: &Pod, taints: &[Taint], first_observed: &FirstObserved, now:
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let mut until = Evicted::Never;
     for taint in no_execute(taints) {
-        // Of several the first counts, as upstream.
+        // As in upstream's `GetMatchingTolerations`, the first matching toleration of a taint counts.
         let Some(toleration) = tolerations.iter().find(|toleration| tolerates(toleration, taint)) else {
             return Evicted::At(now);
         };
         let Some(seconds) = toleration.toleration_seconds else { continue };
         let added = taint.time_added.as_ref().map(|time| time.0);
-        let since = added.or_else(|| first_observed.of(taint)).unwrap_or(now);
+        let since = added.or_else(|| first_observed.observed_at(taint)).unwrap_or(now);
         let since = bound_at(pod).map_or(since, |bound| bound.max(since));
         let end = since.checked_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX);
         until = match until {

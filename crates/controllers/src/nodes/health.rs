@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_controller::clock::whole_seconds;
 
-/// For how long a node may send no heartbeat (`--node-monitor-grace-period`).
+/// How long a node may send no heartbeat: the default of `--node-monitor-grace-period`.
 pub const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(50);
-/// The same of a node that has not reported any status yet (`nodeStartupGracePeriod`).
+/// How long a new node may take until its first status: the default of upstream's `nodeStartupGracePeriod`.
 const STARTUP_GRACE_PERIOD: Duration = Duration::from_mins(1);
 /// The taint of nodes that report that they are not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -61,7 +61,7 @@ pub fn unknown_conditions(node: &Node, without_heartbeat: Duration, now: Timesta
     unknown.collect()
 }
 
-/// The taints that a node is to have by its readiness; none if it has them.
+/// The taints that a node should have by its readiness; `None` if it has them.
 pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let wanted = match condition(node, "Ready").map(|ready| ready.status.as_str()) {
         // A node that has not reported yet has some time to do so.
@@ -147,7 +147,8 @@ mod tests {
         let keys = |node: &Node| {
             taints(node, at(0)).map(|all| all.into_iter().map(|taint| taint.key).collect::<Vec<_>>())
         };
-        let (not_ready, unreachable) = ((NOT_READY, EFFECT), (UNREACHABLE, EFFECT));
+        let not_ready = (NOT_READY, EFFECT);
+        let unreachable = (UNREACHABLE, EFFECT);
         assert_eq!(keys(&node("True", &[])), None);
         assert_eq!(keys(&node("False", &[])), Some(vec![NOT_READY.to_owned()]));
         assert_eq!(keys(&node("False", &[not_ready])), None);

@@ -12,7 +12,7 @@ pub(super) struct Kind {
 
 impl Kind {
     /// The kind that a resource of a quota counts; none if the resource is unknown.
-    pub(super) fn of(resource: &str) -> Option<Self> {
+    pub(super) fn for_resource(resource: &str) -> Option<Self> {
         let core = |plural: &str| Some(Self { group: String::new(), plural: plural.to_owned() });
         if let Some(rest) = resource.strip_prefix("count/") {
             let (plural, group) = rest.split_once('.').unwrap_or((rest, ""));
@@ -73,7 +73,7 @@ mod tests {
             ("nonsense", None),
         ];
         for (resource, kind) in table {
-            assert_eq!(Kind::of(resource).as_ref().map(Kind::name), kind, "{resource}");
+            assert_eq!(Kind::for_resource(resource).as_ref().map(Kind::name), kind, "{resource}");
         }
     }
 }

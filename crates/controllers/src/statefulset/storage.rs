@@ -117,7 +117,8 @@ fn owners_wanted(
     ordinal: i32,
 ) -> Option<Vec<OwnerReference>> {
     let had = owners(claim);
-    let (set_owner, pod_owner) = (controller_reference(set), controller_reference(pod));
+    let set_owner = controller_reference(set);
+    let pod_owner = controller_reference(pod);
     let is = |owner: &OwnerReference, wanted: &OwnerReference| {
         (&owner.api_version, &owner.kind, &owner.name) == (&wanted.api_version, &wanted.kind, &wanted.name)
     };

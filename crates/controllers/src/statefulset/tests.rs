@@ -146,13 +146,13 @@ fn in_order_one_pod_comes_after_the_other() {
 }
 
 #[test]
-fn in_order_those_too_many_go_from_the_highest() {
+fn in_order_surplus_pods_are_deleted_from_the_highest_ordinal() {
     table(
         json!({ "replicas": 1 }),
         &[
             (&["0 new ready", "1 new ready", "2 new ready"], &["delete web-2"]),
             (&["0 new ready", "1 new ready", "2 new ready terminating"], &[]),
-            // One that does not serve waits for those below it, unless it is the first that does not.
+            // An unavailable pod waits for those with lower ordinals, unless it is the first unavailable one.
             (&["0 new ready", "1 new", "2 new"], &[]),
             (&["0 new ready", "1 new ready", "2 new"], &["delete web-2"]),
             (&["0 new", "1 new ready"], &[]),
@@ -161,7 +161,7 @@ fn in_order_those_too_many_go_from_the_highest() {
 }
 
 #[test]
-fn in_parallel_all_come_and_go_at_once() {
+fn in_parallel_all_pods_are_created_and_deleted_at_once() {
     table(
         json!({ "podManagementPolicy": "Parallel" }),
         &[
@@ -213,7 +213,7 @@ fn a_template_becomes_a_revision_before_anything_else() {
     let actions = decide(&state, now());
     let [Action::Create(Object::ControllerRevision(one))] = &*actions else { panic!("{actions:?}") };
     assert_eq!(one.revision, 1);
-    // One that was there before is the latest again.
+    // An earlier revision becomes the latest again.
     let mut state = mk_state(json!({ "template": template("old") }), json!({ "replicas": 0 }), &[]);
     assert_eq!(describe(&state), ["web-old is 3"]);
     // A revision without pods is deleted.

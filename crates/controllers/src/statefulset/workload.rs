@@ -25,7 +25,8 @@ impl Workload for StatefulSets {
     fn watch(&self, watches: &Watches<StatefulSet>) {
         watches.owned::<Pod>(selector);
         watches.owned::<ControllerRevision>(selector);
-        let (queue, sets) = (watches.queue.clone(), watches.informers.stateful_sets.clone());
+        let queue = watches.queue.clone();
+        let sets = watches.informers.stateful_sets.clone();
         watches.informers.claims.add_handler(move |change| {
             let Some(claim) = change.latest() else { return };
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
@@ -136,7 +137,8 @@ mod tests {
             event_for("web", &WriteOutcome { verb, object: &object, error })
                 .map(|note| (note.reason, note.message))
         };
-        let (pod, claim) = (Kind::Pod, Kind::PersistentVolumeClaim);
+        let pod = Kind::Pod;
+        let claim = Kind::PersistentVolumeClaim;
         for (said, reason, message) in [
             (
                 said_of(pod, "web-0", Verb::Create, None),

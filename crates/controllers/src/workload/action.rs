@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::kinds::{Object, Ref};
 
-/// Something to be done about the objects of a workload.
+/// An action on the objects of a workload.
 ///
-/// They are done in order, up to the first that fails: a status that is to be written whatever becomes of the rest comes
-/// first. Creations that follow each other are done many at a time, in batches of 1, 2, 4, … of which the first that
-/// fails is the last; deletions that follow each other are done many at a time.
+/// Actions are performed in order, up to the first that fails: a status that must be written even if the others fail comes
+/// first. Consecutive creations are performed concurrently, in batches of 1, 2, 4, … up to the first batch that
+/// fails; consecutive deletions are performed concurrently.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Create an object.
@@ -25,7 +25,7 @@ pub enum Action {
     Patch(Ref, Value),
     /// Make the workload the controller of an object that has none, if the workload still exists.
     Adopt(Ref),
-    /// Make the workload the controller of an object no more.
+    /// Release an object: the workload is no longer its controller.
     Release(Ref),
     /// Emit an event about the workload.
     Event(Note),
@@ -38,19 +38,19 @@ pub enum Action {
 pub struct Note {
     /// Whether it is a warning.
     pub warning: bool,
-    /// One word.
+    /// The reason, one word in camel case.
     pub reason: &'static str,
-    /// A sentence.
+    /// The message.
     pub message: String,
 }
 
 impl Note {
-    /// Something that is as it should be.
+    /// A normal event.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: false, reason, message: message.into() }
     }
 
-    /// Something that is not as it should be.
+    /// A warning.
     pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: true, reason, message: message.into() }
     }
@@ -72,7 +72,7 @@ pub enum Verb {
 pub struct WriteOutcome<'a> {
     /// The attempted write.
     pub verb: Verb,
-    /// On which object. One that could not be created has no uid, and no name if the server was to generate it.
+    /// The object. If it could not be created it has no uid, and no name if the server was to generate it.
     pub object: &'a Ref,
     /// Why it failed, if it did.
     pub error: Option<&'a str>,

@@ -25,30 +25,30 @@ pub trait Informed: Watchable + Resource<DynamicType = ()> {
 
 /// A kind that workload controllers write.
 pub trait Written: Informed {
-    /// Which it is.
+    /// The kind.
     const KIND: Kind;
 }
 
-/// Which object.
+/// A reference to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ref {
-    /// Of which kind.
+    /// Its kind.
     pub kind: Kind,
-    /// In which namespace.
+    /// Its namespace.
     pub namespace: String,
-    /// Of which name.
+    /// Its name.
     pub name: String,
-    /// Another of the same name is another object.
+    /// Its uid, which distinguishes objects of the same name.
     pub uid: String,
 }
 
 impl Ref {
     /// The reference to an object.
     pub fn to<K: Written>(object: &K) -> Self {
-        Self::of(K::KIND, object.meta())
+        Self::new(K::KIND, object.meta())
     }
 
-    pub(super) fn of(kind: Kind, metadata: &ObjectMeta) -> Self {
+    pub(super) fn new(kind: Kind, metadata: &ObjectMeta) -> Self {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         Self {
             kind,
@@ -128,7 +128,7 @@ macro_rules! kinds {
         )*
 
         impl Kind {
-            /// How manifests call it.
+            /// The `kind` of manifests.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => stringify!($kind),)*
@@ -159,7 +159,8 @@ macro_rules! kinds {
 
             /// Patches an object, and returns its new metadata.
             pub(super) async fn patch(self, client: &Client, of: &Ref, patch: &Value) -> kube::Result<ObjectMeta> {
-                let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+                let params = PatchParams::default();
+                let patch = Patch::Strategic(patch);
                 Ok(match self {
                     $(Self::$kind => api::<$kind>(client, of).patch(&of.name, &params, &patch).await?.metadata,)*
                 })
@@ -181,7 +182,7 @@ macro_rules! kinds {
         }
 
         impl Object {
-            /// Which object it is.
+            /// A reference to the object.
             pub fn reference(&self) -> Ref {
                 match self {
                     $(Self::$kind(object) => Ref::to(&**object),)*
@@ -200,7 +201,8 @@ macro_rules! kinds {
 
             /// Updates it, and returns its new metadata.
             pub(super) async fn replace(&self, client: &Client) -> kube::Result<ObjectMeta> {
-                let (params, of) = (PostParams::default(), self.reference());
+                let params = PostParams::default();
+                let of = self.reference();
                 Ok(match self {
                     $(Self::$kind(object) => {
                         api::<$kind>(client, &of).replace(&of.name, &params, object).await?.metadata
@@ -210,7 +212,8 @@ macro_rules! kinds {
 
             /// Updates its status, and returns its new metadata.
             pub(super) async fn replace_status(&self, client: &Client) -> kube::Result<ObjectMeta> {
-                let (params, of) = (PostParams::default(), self.reference());
+                let params = PostParams::default();
+                let of = self.reference();
                 Ok(match self {
                     $(Self::$kind(object) => {
                         api::<$kind>(client, &of).replace_status(&of.name, &params, object).await?.metadata

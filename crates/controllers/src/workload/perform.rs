@@ -17,10 +17,10 @@ use super::action::{Action, Failure, Note, Verb, WriteOutcome};
 use super::kinds::{Informers, Kind, Object, Ref};
 use super::recorder::Recorder;
 
-/// How many requests for one workload are under way at a time.
+/// The maximum number of concurrent requests for one workload.
 const AT_ONCE: usize = 64;
 
-/// How long own writes are awaited.
+/// How long the controller waits until the informers have observed its writes.
 const OBSERVED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Performs the actions of one workload.
@@ -43,7 +43,7 @@ pub(super) struct Performer<'a> {
 pub(super) struct Performed {
     /// The first failure.
     pub(super) failure: Option<Failure>,
-    /// Another writer was faster: the decision was for an older version.
+    /// Conflict: the object was modified concurrently.
     pub(super) conflict: bool,
     /// When to reconcile again, if nothing changes before.
     pub(super) requeue_at: Option<Timestamp>,
@@ -108,7 +108,7 @@ impl Performer<'_> {
                     performed.note(self.changed(object.reference(), written));
                 }
                 Action::Patch(of, mut patch) => {
-                    // Another one of the same name is left alone.
+                    // Another object with the same name is not deleted.
                     patch["metadata"]["uid"] = of.uid.clone().into();
                     let written = of.kind.patch(self.client, &of, &patch).await;
                     performed.note(self.changed(of, written));
@@ -127,15 +127,16 @@ impl Performer<'_> {
             }
         };
         if tokio::time::timeout(OBSERVED_WITHIN, observed).await.is_err() {
-            tracing::warn!(owner = ?self.owner, "own writes were not observed in time, going on without");
+            tracing::warn!(owner = ?self.owner, "own writes were not observed in time, continuing without them");
         }
         performed
     }
 
     /// Creates objects in batches, each twice as large as the one before, until one fails: what fails for one probably fails
-    /// for all, and the API server is spared a thousand such requests.
+    /// for all, and a quota then refuses one request instead of a thousand (upstream's `slowStartBatch`).
     async fn create(&self, objects: Vec<Object>, performed: &mut Performed) {
-        let (mut rest, mut size) = (objects, 1);
+        let mut rest = objects;
+        let mut size = 1;
         while !rest.is_empty() && performed.failure.is_none() && !performed.conflict {
             let later = rest.split_off(size.min(rest.len()));
             let requests = rest.into_iter().map(|object| {
@@ -153,7 +154,7 @@ impl Performer<'_> {
     fn made(&self, asked: Ref, made: kube::Result<ObjectMeta>) -> Attempt {
         match made {
             Ok(made) => {
-                self.emit(Verb::Create, &Ref::of(asked.kind, &made), None);
+                self.emit(Verb::Create, &Ref::new(asked.kind, &made), None);
                 Attempt::Done(asked.kind, Write::created(&made))
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => Attempt::Conflict,
@@ -183,7 +184,7 @@ impl Performer<'_> {
         }
     }
 
-    /// Adopts an object, if the workload is there according to the API itself: the store may be behind.
+    /// Adopts an object if the workload still exists. The API server is asked, since the store may be behind.
     async fn adopt(&self, of: Ref) -> Attempt {
         match self.owner.kind.get(self.client, &self.owner).await {
             Ok(now) if now.uid.as_deref() == Some(&self.owner.uid) && now.deletion_timestamp.is_none() => {
@@ -241,7 +242,7 @@ async fn together<T: Send + 'static>(requests: Vec<impl Future<Output = T> + Sen
     let limit = Arc::new(Semaphore::new(AT_ONCE));
     let mut sent = JoinSet::new();
     for request in requests {
-        // It is never closed.
+        // The semaphore is never closed.
         let permit = limit.clone().acquire_owned().await;
         sent.spawn(async move {
             let _permit = permit;

@@ -95,7 +95,8 @@ fn a_serving_certificate_is_for_the_address_that_the_request_came_from_and_no_on
     let refused = check(&["10.0.0.7"], Some("10.0.0.9"));
     let came_from = Some("10.0.0.9".parse().unwrap());
     assert_eq!(refused, Err(ForeignName::Elsewhere { asked: asked_for, came_from }));
-    let (listed, elsewhere) = ("10.0.0.1".parse().unwrap(), "10.0.0.9".parse().unwrap());
+    let listed = "10.0.0.1".parse().unwrap();
+    let elsewhere = "10.0.0.9".parse().unwrap();
     let refused = [
         // The node lists the address itself, and asks from another one.
         (
@@ -184,10 +185,11 @@ fn an_approved_request_is_signed_for_its_duration_or_marked_as_failed() {
 }
 
 #[test]
-fn old_requests_are_swept_away() {
+fn old_requests_are_deleted() {
     let at =
         |hours: i64| "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_hours(hours);
-    let (decided, waiting) = (request("a", CLIENT, vec![], &["Approved"]), request("a", CLIENT, vec![], &[]));
+    let decided = request("a", CLIENT, vec![], &["Approved"]);
+    let waiting = request("a", CLIENT, vec![], &[]);
     assert!(!is_stale(&decided, at(1)) && is_stale(&decided, at(2)));
     assert!(!is_stale(&waiting, at(24)) && is_stale(&waiting, at(25)));
 }

@@ -176,7 +176,7 @@ async fn a_pod_of_two_owners_stays_while_one_of_them_waits_for_its_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_that_own_each_other_in_a_circle_are_deleted_with_the_first() {
+async fn objects_in_a_cycle_of_owners_are_deleted_with_the_first() {
     let cluster = Cluster::start();
     let mut maps: Vec<ConfigMap> = Vec::new();
     for name in ["one", "two", "three"] {

@@ -47,7 +47,8 @@ impl Cluster {
     fn start() -> Self {
         let plugins = Plugins::default();
         let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
-        let (informers, supervisor) = (InformerFactory::default(), Supervisor::default());
+        let informers = InformerFactory::default();
+        let supervisor = Supervisor::default();
         let metrics = Metrics::default();
         let clients = |name: &str| Clients {
             watch: cluster.client(WATCHER),

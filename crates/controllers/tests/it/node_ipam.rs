@@ -58,7 +58,8 @@ fn nodes(client: &Client) -> Api<Node> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_get_networks_of_the_cluster_cidr_and_release_them_when_they_are_deleted() {
     let cluster = TestCluster::start();
-    let (client, running) = (cluster.admin(), start(&cluster));
+    let client = cluster.admin();
+    let running = start(&cluster);
     let nodes = nodes(&client);
     register(&nodes, "a").await;
     has(&nodes, "a", "10.66.1.0/24").await;

@@ -41,7 +41,8 @@ impl Workload for Panics {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_over_one_object_is_an_event_of_it_and_the_others_go_on() {
     let cluster = TestCluster::start();
-    let (supervisor, metrics) = (Supervisor::default(), Metrics::default());
+    let supervisor = Supervisor::default();
+    let metrics = Metrics::default();
     let mut manager = Manager::new(Clock::default(), supervisor.clone(), metrics.clone());
     manager.add(Panics, cluster.client_as(&user_of(Panics::NAME), GROUPS));
     let running = tokio::spawn(manager.run(cluster.client(WATCHER)));

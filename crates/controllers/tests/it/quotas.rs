@@ -32,8 +32,10 @@ impl Cluster {
     /// One whose quota controller writes as a user; `admin` may do everything.
     fn start_as(writer: &str) -> Self {
         let cluster = TestCluster::start();
-        let (client, supervisor) = (cluster.admin(), Supervisor::default());
-        let (mut running, informers) = (JoinSet::new(), InformerFactory::default());
+        let client = cluster.admin();
+        let supervisor = Supervisor::default();
+        let mut running = JoinSet::new();
+        let informers = InformerFactory::default();
         let config = quota::Config { rules: Rules::v1_36(), clock: Clock::default() };
         let groups = if writer == "admin" { vec!["system:masters"] } else { vec![] };
         let write = cluster.client_as(writer, groups);
@@ -119,7 +121,7 @@ async fn a_shrink_frees_quota_when_the_node_reports_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_books_never_forget_an_admission_that_is_under_way() {
+async fn a_quota_never_loses_an_admission_in_progress() {
     let cluster = Cluster::start();
     cluster.quota(json!({ "pods": "5" })).await;
     cluster.used(json!({ "pods": "0" })).await;
@@ -177,7 +179,8 @@ async fn a_kind_is_watched_for_as_long_as_a_quota_counts_it() {
 async fn a_quota_that_fails_does_not_keep_the_others_from_being_measured() {
     // The controller may write quotas in `default` alone, and "a" comes before it.
     let cluster = Cluster::start_as("quota-writer");
-    let (client, params) = (&cluster.client, PostParams::default());
+    let client = &cluster.client;
+    let params = PostParams::default();
     let rule = json!({ "apiGroups": [""], "resources": ["resourcequotas/status"], "verbs": ["update"] });
     let role: Role = read(json!({ "metadata": { "name": "writer" }, "rules": [rule] }));
     Api::default_namespaced(client.clone()).create(&params, &role).await.unwrap();

@@ -20,7 +20,8 @@ fn status(deployment: &Deployment) -> DeploymentStatus {
 
 /// Whether a rollout is over, as `kubectl rollout status` has it.
 fn done(deployment: &Deployment) -> bool {
-    let (said, wanted) = (status(deployment), deployment.spec.as_ref().unwrap().replicas);
+    let said = status(deployment);
+    let wanted = deployment.spec.as_ref().unwrap().replicas;
     said.observed_generation >= deployment.metadata.generation
         && said.updated_replicas == wanted
         && said.replicas == wanted
@@ -62,7 +63,7 @@ async fn a_change_of_the_template_replaces_all_pods_and_the_old_set_stays_for_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_that_gets_nowhere_stops_in_time_and_can_be_undone() {
+async fn a_rollout_without_progress_exceeds_its_deadline_and_can_be_undone() {
     let cluster = Cluster::start();
     cluster.create::<Deployment>(deployment(4)).await;
     cluster.until::<Deployment>("web", done).await;

@@ -132,7 +132,7 @@ fn is_on_all(count: i32) -> impl Fn(&DaemonSet) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_daemon_set_has_a_pod_for_each_node_that_will_do() {
+async fn a_daemon_set_has_a_pod_on_each_eligible_node() {
     let cluster = Cluster::start();
     node(&cluster, "a").await;
     node(&cluster, "b").await;

@@ -64,7 +64,8 @@ impl Cluster {
         let mut running = JoinSet::new();
         let manager =
             plumb_controllers::workloads(clock.clone(), supervisor.clone(), Metrics::default(), writer);
-        let (informers, factory) = (manager.informers(), manager.factory());
+        let informers = manager.informers();
+        let factory = manager.factory();
         running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
         running.spawn(volumes::binder::run(clients(volumes::binder::NAME), factory, clock.clone()));
         running.spawn(volumes::local_path::run(clients(volumes::local_path::NAME), factory, clock.clone()));

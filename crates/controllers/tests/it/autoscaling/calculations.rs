@@ -169,7 +169,8 @@ fn pods_that_are_not_ready_count_as_idle_when_scaling_up_and_not_at_all_when_sca
     let long_ready = starting("b", condition("True", minutes_ago), minutes_ago);
     assert_eq!(utilization(&[ready.clone(), long_ready], &used, 50).unwrap().replicas, 14);
     // Later only a pod that was never ready is left out.
-    let (hours_ago, then) = ("2026-01-01T10:00:00Z", "2026-01-01T10:00:20Z");
+    let hours_ago = "2026-01-01T10:00:00Z";
+    let then = "2026-01-01T10:00:20Z";
     let never = starting("b", condition("False", then), hours_ago);
     assert_eq!(utilization(&[ready.clone(), never], &used, 50).unwrap().replicas, 4);
     let once = starting("b", condition("False", "2026-01-01T11:00:00Z"), hours_ago);

@@ -56,7 +56,8 @@ impl Cluster {
         let usage = Some(Arc::new(load.clone()) as Arc<dyn UsageSource>);
         let cluster = TestCluster::with(Options { usage, ..Options::default() });
         let writer = |name: &str| cluster.client_as(&user_of(name), GROUPS);
-        let (clock, supervisor) = (Clock::default(), Supervisor::default());
+        let clock = Clock::default();
+        let supervisor = Supervisor::default();
         let manager =
             plumb_controllers::workloads(clock.clone(), supervisor.clone(), Metrics::default(), writer);
         let clients = Clients {

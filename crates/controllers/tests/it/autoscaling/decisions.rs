@@ -108,7 +108,8 @@ fn bounds_hold_whatever_the_metrics_say() {
 
 #[test]
 fn the_highest_recommendation_of_five_minutes_counts_before_a_target_is_scaled_down() {
-    let (settings, mut history) = (Settings::default(), History::default());
+    let settings = Settings::default();
+    let mut history = History::default();
     let after = |seconds: u64| Now { monotonic: now().monotonic + Duration::from_secs(seconds), ..now() };
     let busy = state(autoscaler(json!({})), 4, &[50, 50, 50, 50]);
     let idle = state(autoscaler(json!({})), 4, &[10, 10, 10, 10]);
@@ -142,7 +143,8 @@ fn policies_of_a_behavior_limit_changes_within_their_periods() {
         let used = vec![milli; usize::try_from(replicas).unwrap()];
         state(autoscaler(json!({ "maxReplicas": 50, "behavior": behavior })), replicas, &used)
     };
-    let (settings, mut history) = (Settings::default(), History::default());
+    let settings = Settings::default();
+    let mut history = History::default();
     let after = |seconds: u64| Now { monotonic: now().monotonic + Duration::from_secs(seconds), ..now() };
     let mut decide = |state: &State, seconds: u64| {
         let decision = decided(state, &mut history, after(seconds), &settings);
@@ -328,7 +330,8 @@ fn a_target_without_pods_of_its_own_is_left_alone() {
 fn a_scale_that_cannot_be_read_or_written_is_reported() {
     let mut state = state(autoscaler(json!({})), 2, &[100, 100]);
     let mut decision = decide(&state, &mut History::default(), now(), &Settings::default());
-    let (mut history, settings) = (History::default(), Settings::default());
+    let mut history = History::default();
+    let settings = Settings::default();
     conclude(&mut decision, &state, Err("it is broken".to_owned()), &mut history, now(), &settings);
     let message = "New size: 4; reason: cpu resource utilization (percentage of request) above target; error: it is broken";
     assert_eq!(events(&decision), [("FailedRescale", message)]);

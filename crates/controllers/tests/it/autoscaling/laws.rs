@@ -62,7 +62,9 @@ proptest! {
         proposals in proposals(),
     ) {
         let max = min + more;
-        let (mut history, mut now, mut current) = (History::default(), Duration::from_hours(1), min);
+        let mut history = History::default();
+        let mut now = Duration::from_hours(1);
+        let mut current = min;
         for (desired, wait) in proposals {
             let downscale_window = Duration::from_mins(5);
             let bounds = Bounds { current, min, max, behavior: behavior.as_ref(), downscale_window };
@@ -89,7 +91,9 @@ proptest! {
     /// Nothing that was asked for within the window of scaling down is undercut.
     #[test]
     fn a_target_is_not_scaled_down_below_a_recent_recommendation(proposals in proposals()) {
-        let (mut history, mut now, mut current) = (History::default(), Duration::from_hours(1), 1);
+        let mut history = History::default();
+        let mut now = Duration::from_hours(1);
+        let mut current = 1;
         let mut asked: Vec<(i32, Duration)> = Vec::new();
         for (desired, wait) in proposals {
             let window = Duration::from_mins(5);
