@@ -47,6 +47,41 @@ fn links_lead_to_files_that_exist() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// The anchors of a page, as GitHub makes them of its headings.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut in_code = false;
+    let headings = page.lines().filter(|line| {
+        in_code ^= line.trim_start().starts_with("```");
+        !in_code && line.starts_with('#')
+    });
+    let letters = |heading: &str| -> String {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(letters).collect()
+}
+
+#[test]
+fn links_lead_to_headings_that_exist() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let Some((file, anchor)) = target.split_once('#') else { continue };
+            let path = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            let is_page =
+                path.extension().is_some_and(|extension| extension == "md") && !file.contains("://");
+            // That the file exists is another test.
+            let Ok(linked) = fs::read_to_string(&path) else { continue };
+            if is_page && !anchors(&linked).contains(anchor) {
+                broken.push(format!("{}: {target}", page.strip_prefix(root()).unwrap_or(&page).display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
 #[test]
 fn paths_below_crates_exist() {
     let mut missing = Vec::new();
@@ -62,6 +97,24 @@ fn paths_below_crates_exist() {
         }
     }
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn the_ways_through_the_code_name_functions_that_exist() {
+    let text = fs::read_to_string(root().join("docs/ways.md")).unwrap();
+    let is_step =
+        |line: &&str| line.split_once(". `").is_some_and(|(number, _)| number.parse::<u8>().is_ok());
+    // What is between backticks in a step and has the form `module::function`.
+    let steps = text.lines().filter(is_step);
+    let code = steps.flat_map(|line| line.split('`').skip(1).step_by(2));
+    let cited: BTreeSet<&str> = code.filter_map(|code| Some(code.rsplit_once("::")?.1)).collect();
+    assert!(cited.len() > 10, "{cited:?}");
+    let functions = functions();
+    let missing: Vec<_> = cited
+        .iter()
+        .filter(|name| !functions.iter().any(|known| known.ends_with(&format!("::{name}"))))
+        .collect();
+    assert!(missing.is_empty(), "docs/ways.md names functions that do not exist: {missing:?}");
 }
 
 /// A row of the table in `docs/resize-path.md`.
