@@ -157,8 +157,8 @@ pub(crate) enum Command {
     /// Run a node of a cluster that runs on another machine, until Ctrl-C; its containers keep running.
     ///
     /// `plumb token create` on the other machine prints the whole command. The token is needed once: this machine then
-    /// has certificates of its own in its data directory, and renews them in time (or on SIGHUP). Pods of different
-    /// machines do not reach each other.
+    /// has certificates of its own in its data directory, and renews them in time (or on SIGHUP). Pods of all machines
+    /// reach each other (`--pod-network`).
     #[command(after_help = "Examples:\n  \
         plumb token create    # on the machine of the cluster, prints the next line with its values\n  \
         sudo plumb node --server https://192.0.2.7:6443 --token 07401b.f395accd246ae52d --ca-hash sha256:…")]
@@ -306,8 +306,8 @@ pub(crate) struct Up {
     /// The address that the API is served on. Port 0 takes any free port.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) listen: SocketAddr,
-    /// The address that other machines reach the API at, for those that join. [default: that of --listen, or if that is
-    /// 0.0.0.0 the one that this machine sends from]
+    /// The address at which machines that join reach the API. [default: that of --listen, or if that is 0.0.0.0 the one
+    /// that this machine sends from]
     #[arg(long, value_name = "IP")]
     pub(crate) advertise_address: Option<IpAddr>,
     /// The address of the nodes on this machine, in their status and in that of their pods. [default: that of the default
@@ -319,12 +319,11 @@ pub(crate) struct Up {
     /// [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// A file with static bearer tokens, a line for each: token,user,uid,"group,group". They never expire: a
-    /// certificate of `plumb kubeconfig` does.
+    /// A file with static bearer tokens, one per line: token,user,uid,"group,group". They never expire; the certificates
+    /// of `plumb kubeconfig` do.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// The rules of in-place resizes: `kep` (KEP-1287 as written) or `v1.36` (Kubernetes as
-    /// shipped).
+    /// The rules of in-place resizes: `kep` (as KEP-1287 describes them) or `v1.36` (as Kubernetes 1.36 has them).
     #[arg(long, default_value = "kep", value_name = "kep|v1.36")]
     pub(crate) resize_dialect: Dialect,
     /// Feature gates to set; `--help` lists them.
@@ -347,8 +346,8 @@ pub(crate) struct Up {
     /// The components to run, separated by commas.
     #[arg(long, value_parser = ComponentsParser, default_value = "all", value_name = "COMPONENTS")]
     pub(crate) components: Components,
-    /// The number of nodes, of virtual pods or of containers: then each but the first one is an agent in a network namespace
-    /// of its own.
+    /// The number of nodes. With real containers each node except the first has an agent in a network namespace of its
+    /// own.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
     /// How often the controllers read the metrics of each HorizontalPodAutoscaler.

@@ -59,7 +59,7 @@ pub(crate) struct Tuning {
     /// The time whose memory peak is one sample.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
     memory_aggregation_interval: Duration,
-    /// For how many such intervals without a sample the history of a container is kept.
+    /// The number of memory aggregation intervals without a sample after which the history of a container is dropped.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(i64).range(1..))]
     memory_aggregation_interval_count: i64,
     /// The age at which a memory peak counts half.
@@ -68,13 +68,13 @@ pub(crate) struct Tuning {
     /// The age at which a cpu sample counts half.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
     cpu_histogram_decay_half_life: Duration,
-    /// By which factor memory is raised after an OOM kill.
+    /// The factor by which memory is raised after an OOM kill.
     #[arg(long, value_name = "FACTOR", default_value = "1.2", value_parser = at_least_one)]
     oom_bump_up_ratio: f64,
-    /// By how many bytes memory is raised at least after an OOM kill.
+    /// The minimum number of bytes by which memory is raised after an OOM kill.
     #[arg(long, value_name = "BYTES", default_value = "104857600", value_parser = non_negative)]
     oom_min_bump_up_bytes: f64,
-    /// Let annotations of a VPA ask for whole cores.
+    /// Round cpu up to whole cores for VPAs whose annotation asks for it.
     #[arg(long, value_name = "true|false", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     cpu_integer_post_processor_enabled: bool,
     /// The most cpu for a container whose policy has no maximum. [default: none]
@@ -144,16 +144,16 @@ pub(crate) struct PrometheusFlags {
     /// How long a query may take.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = positive_time)]
     prometheus_query_timeout: Duration,
-    /// The token to ask with. Every process of the machine can read the command line: prefer the file.
+    /// The bearer token. Every process of the machine can read the command line, so prefer the file.
     #[arg(long, value_name = "TOKEN", default_value = "", hide_default_value = true, conflicts_with_all = ["prometheus_bearer_token_file", "username"])]
     prometheus_bearer_token: String,
-    /// A file with the token to ask with; it is read for each query.
+    /// A file with the bearer token; it is read for each query.
     #[arg(long, value_name = "FILE", conflicts_with = "username")]
     prometheus_bearer_token_file: Option<PathBuf>,
-    /// The user to ask as. The environment variable `PROMETHEUS_USERNAME` counts where there is none.
+    /// The user of basic authentication. The default is the environment variable `PROMETHEUS_USERNAME`.
     #[arg(long, value_name = "USER", default_value = "", hide_default_value = true)]
     username: String,
-    /// The user's password. The environment variable `PROMETHEUS_PASSWORD` counts where there is none.
+    /// The user's password. The default is the environment variable `PROMETHEUS_PASSWORD`.
     #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
     password: String,
     /// How far back history goes.

@@ -1,4 +1,4 @@
-//! Machines that come and go.
+//! The commands with which machines join and leave a cluster.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -49,14 +49,14 @@ pub(crate) struct Node {
     /// The rules of in-place resizes. [default: the cluster's]
     #[arg(long, value_name = "kep|v1.36")]
     pub(crate) resize_dialect: Option<Dialect>,
-    /// Feature gates to set; the cluster's apply where this names none.
+    /// Feature gates to set; the others are the cluster's.
     #[arg(
         long,
         default_value = "",
         value_name = "A=true,B=false",
         hide_default_value = true,
         value_parser = features::parse,
-        long_help = features::help("Feature gates to set; the cluster's apply where this names none.")
+        long_help = features::help("Feature gates to set; the others are the cluster's.")
     )]
     pub(crate) feature_gates: FeatureGates,
     /// End when standard input is closed: for agents that `plumb up` starts.
@@ -99,7 +99,7 @@ pub(crate) enum TokenCommand {
     /// Revoke a token, by its first six letters.
     #[command(visible_alias = "rm")]
     Delete {
-        /// The token, or what is before its dot.
+        /// The token, or its part before the dot.
         token: String,
         #[command(flatten)]
         cluster: Cluster,
@@ -112,11 +112,11 @@ pub(crate) struct Down {
     /// The data directory of the cluster, or of the node. [default: that of `plumb up`]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Remove the data directory as well, with all objects, images and certificates. Files in it that Plumb did not
-    /// make stay.
+    /// Remove the data directory as well, with all objects, images and certificates. Files that Plumb did not
+    /// create stay.
     #[arg(long)]
     pub(crate) purge: bool,
-    /// With --purge: delete the data of persistent volumes too, without which a cluster that has any is not purged.
+    /// With --purge: also delete the data of persistent volumes. Without this flag a cluster that has any is not purged.
     #[arg(long, requires = "purge")]
     pub(crate) yes: bool,
 }

@@ -12,7 +12,8 @@ pub(crate) struct ServerLimits {
     /// three quarters of them.
     #[arg(long = "max-requests-inflight", default_value = "400", value_name = "N", value_parser = at_least_one())]
     pub(crate) requests_inflight: u32,
-    /// The same for mutating requests.
+    /// The maximum number of mutating requests in flight; the server rejects further ones with 429. One user gets at most
+    /// three quarters of them.
     #[arg(long = "max-mutating-requests-inflight", default_value = "200", value_name = "N", value_parser = at_least_one())]
     pub(crate) mutating_requests_inflight: u32,
     /// The maximum number of open connections, if there are enough file descriptors; nodes and administrators with a

@@ -8,14 +8,14 @@ use plumb_validation::network::Ipv4Network;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Pod network")]
 pub(crate) struct ClusterNetworkFlags {
-    /// The network of all pods: each node gets a part of it (`spec.podCIDR`). [default: a /16 of 10.64.0.0/10 that follows
+    /// The network of all pods; each node gets a part of it (`spec.podCIDR`). [default: a /16 of 10.64.0.0/10, derived
     /// from the data directory]
     #[arg(long, value_name = "CIDR")]
     pub(crate) cluster_cidr: Option<Ipv4Network>,
     /// The length of the prefix of a node's part.
     #[arg(long, default_value = "24", value_name = "BITS", value_parser = clap::value_parser!(u8).range(8..=29))]
     pub(crate) node_cidr_mask_size: u8,
-    /// The network identifier of VXLAN tunnels between nodes. [default: it follows from the data directory]
+    /// The network identifier of VXLAN tunnels between nodes. [default: derived from the data directory]
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..1 << 24))]
     pub(crate) vxlan_vni: Option<u32>,
     /// The UDP port of VXLAN tunnels between nodes.

@@ -28,7 +28,7 @@ use crate::durations::{interval, length_of_time};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct OnNode {
-    /// The container runtime.
+    /// The container runtime. `auto` is `builtin` for root, else `virtual`.
     #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
     pub(crate) runtime: RuntimeKind,
     /// The node's name; several are named NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
@@ -52,8 +52,8 @@ pub(crate) struct OnNode {
     /// requests. Reserved CPUs are never exclusive; `static` needs some to be reserved.
     #[arg(long, value_enum, default_value = "none", value_name = "POLICY")]
     pub(crate) cpu_manager_policy: CpuPolicy,
-    /// The CPUs of a node that are reserved, such as 0-1, in place of the cpu of --system-reserved and --kube-reserved.
-    /// [default: as many as those say, the first ones]
+    /// The CPUs of a node that are reserved, such as 0-1, instead of the cpu of --system-reserved and --kube-reserved.
+    /// [default: as many of the first CPUs as these flags reserve]
     #[arg(long, value_name = "CPUS")]
     pub(crate) reserved_cpus: Option<CpuSet>,
     /// The unsafe sysctls that pods may set: names, or prefixes that end with `*`, of namespaced sysctls
@@ -63,7 +63,7 @@ pub(crate) struct OnNode {
     /// Labels of the node, such as `zone=a,disk=ssd`, in addition to those that every node has.
     #[arg(long, default_value = "", value_name = "LABELS", hide_default_value = true)]
     pub(crate) node_labels: NodeLabels,
-    /// Taints that the node is created with, such as `gpu=true:NoSchedule`. Those of a node that exists stay as they are.
+    /// Taints that the node is created with, such as `gpu=true:NoSchedule`. The taints of an existing node are unchanged.
     #[arg(long, default_value = "", value_name = "TAINTS", hide_default_value = true)]
     pub(crate) register_with_taints: Taints,
     /// The maximum number of pods of a node.
@@ -81,8 +81,7 @@ pub(crate) struct OnNode {
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "true|false")]
     pub(crate) single_process_oom_kill: bool,
-    /// The longest that a container that exits again and again waits for its restart, 1s to 300s: the maximum of the
-    /// `CrashLoopBackOff`.
+    /// The maximum of the `CrashLoopBackOff`, 1s to 300s: how long a container that keeps exiting waits for its restart.
     #[arg(long, default_value = "300s", value_name = "TIME", value_parser = restart_period)]
     pub(crate) max_container_restart_period: Duration,
     /// The size at which the log of a container is rotated.
@@ -98,15 +97,15 @@ pub(crate) struct OnNode {
     pub(crate) masquerade: bool,
     /// How pods of different nodes reach each other: `routes` by routes, where the nodes share a link; `vxlan` through VXLAN
     /// tunnels; `auto` by a route where the nodes share a link, else through a tunnel; `none` not at all. [default: auto; for
-    /// a machine that joins, what the cluster has]
+    /// a machine that joins, the cluster's setting]
     #[arg(long, value_name = "auto|routes|vxlan|none", value_parser = super::network::mode)]
     pub(crate) pod_network: Option<Mode>,
-    /// What sends connections to Services to their endpoints: rules of nftables that the node makes, or something else, such
-    /// as a kube-proxy.
+    /// What forwards connections to Services to their endpoints: nftables rules of the node, or another component, such as
+    /// kube-proxy (`none`).
     #[arg(long, value_enum, default_value = "nftables", value_name = "nftables|none")]
     pub(crate) service_proxy: ServiceProxy,
-    /// The resolver configuration that pods get; empty gives them none. [default: /etc/resolv.conf, or what is behind
-    /// the stub of systemd-resolved]
+    /// The resolver configuration of pods; empty gives them none. [default: /etc/resolv.conf, or the one behind the stub
+    /// of systemd-resolved]
     #[arg(long, value_name = "FILE")]
     pub(crate) resolv_conf: Option<PathBuf>,
     /// The address at which pods reach the cluster's DNS server, which each node runs; empty switches it off, and pods get the
@@ -116,15 +115,14 @@ pub(crate) struct OnNode {
     /// The domain of Services. [default: cluster.local, or that of the cluster for a node that joins]
     #[arg(long, value_name = "DOMAIN", value_parser = cluster_domain)]
     pub(crate) cluster_domain: Option<String>,
-    /// A directory of manifests, or one manifest, that the node runs static pods from; of several nodes the first one
-    /// does.
+    /// A directory of manifests, or one manifest, of static pods. With several nodes the first one runs them.
     #[arg(long, value_name = "PATH")]
     pub(crate) pod_manifest_path: Option<PathBuf>,
     /// Terminate pods on SIGTERM before this process ends, within this time: graceful node shutdown. Without it
     /// containers keep running.
     #[arg(long, default_value = "0s", value_name = "TIME", value_parser = grace_period)]
     pub(crate) shutdown_grace_period: Duration,
-    /// How much of that time is for critical pods, which are terminated last.
+    /// The part of --shutdown-grace-period for critical pods, which are terminated last.
     #[arg(long, default_value = "0s", value_name = "TIME", value_parser = grace_period)]
     pub(crate) shutdown_grace_period_critical_pods: Duration,
     /// How often the usage of nodes and pods is measured, for `kubectl top`.
@@ -132,10 +130,10 @@ pub(crate) struct OnNode {
     pub(crate) metric_resolution: Duration,
     #[command(flatten)]
     pub(crate) registry: RegistryFlags,
-    /// The percentage of disk usage from which images are removed that no container uses. 100 removes none.
+    /// The percentage of disk usage from which the node removes images that no container uses. 100 removes none.
     #[arg(long, default_value = "85", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) image_gc_high_threshold: u8,
-    /// The percentage of disk usage that images are removed down to.
+    /// The percentage of disk usage at which the node stops removing images.
     #[arg(long, default_value = "80", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) image_gc_low_threshold: u8,
     /// Kill this process at the nth call of this name to the container runtime: for crash tests.
@@ -234,7 +232,7 @@ pub(crate) struct CriFlags {
     /// The cgroup driver of a container runtime that does not report its own.
     #[arg(long, value_enum, default_value = "cgroupfs", value_name = "DRIVER")]
     pub(crate) cgroup_driver: DriverKind,
-    /// How long a call to the container runtime may take, besides pulls and the grace periods of containers.
+    /// The timeout of a call to the container runtime, in addition to grace periods of containers. Pulls have none.
     #[arg(long, default_value = "2m", value_name = "TIME", value_parser = interval)]
     pub(crate) runtime_request_timeout: Duration,
 }

@@ -56,7 +56,7 @@ pub(crate) enum RunCommand {
     /// stores history in `VerticalPodAutoscalerCheckpoint` objects. Flags, objects, checkpoints and metrics are those of
     /// upstream's recommender, so that each can take over from the other: stop the one, start the other.
     ///
-    /// Without --kubeconfig it uses the service account of its pod, and outside of a pod what KUBECONFIG names.
+    /// Without --kubeconfig it uses the service account of its pod, and outside of a pod the file in KUBECONFIG.
     #[command(after_help = "Examples:\n  \
         plumb run recommender --kubeconfig ~/.kube/config --address=127.0.0.1:8942\n  \
         curl http://127.0.0.1:8942/debug/vpa/default/web\n  \
@@ -310,8 +310,7 @@ impl RunCommand {
 #[command(next_help_heading = "Recommender loop")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct RecommenderFlags {
-    /// The name by which VPAs choose the recommender in `spec.recommenders`. The one called `default` is also that of
-    /// VPAs that choose none.
+    /// The name by which VPAs choose the recommender in `spec.recommenders`. VPAs that choose none use `default`.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) recommender_name: String,
     /// How often the recommender reads usage and updates recommendations.

@@ -45,18 +45,18 @@ enum RolloutCommand {
     Status {
         #[command(flatten)]
         of: Named,
-        /// Go on until the rollout ends; false prints where it stands now.
+        /// Wait until the rollout ends; false prints its current state.
         #[arg(short, long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
         watch: bool,
-        /// How it is printed; json and yaml are printed once, at the end.
+        /// The output format; json and yaml are printed once, at the end.
         #[arg(short, long, value_enum, value_name = "FORMAT")]
         output: Option<Output>,
     },
-    /// Resize no further pods; resizes that are under way go on.
+    /// Resize no further pods; resizes that are under way continue.
     Pause(Named),
-    /// Go on with a rollout that is paused, or with the next step of its canary.
+    /// Continue a paused rollout, or start the next step of its canary.
     Resume(Named),
-    /// Give pods and template the resources of before the last rollout again, in place.
+    /// Restore the resources from before the last rollout in the template and, in place, in its pods.
     Undo(Named),
 }
 
