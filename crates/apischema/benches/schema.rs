@@ -113,7 +113,8 @@ fn tracked<T>(work: impl FnOnce(&Tracker<'_>, Value, Value) -> T) -> T {
     let kind = Schema::builtin().kind("", "v1", "Pod").expect("pods");
     let ignored = Ignored::fields(&[&["status"]]);
     let versions = OneVersion { kind, api_version: "v1", ignored: &ignored };
-    let (api_version, now) = ("v1", "2026-03-01T10:00:00Z");
+    let api_version = "v1";
+    let now = "2026-03-01T10:00:00Z";
     let tracker = Tracker { versions: &versions, api_version, kind: "Pod", subresource: "", now };
     let mut old = pod();
     let mut third = old["spec"]["containers"][0].clone();

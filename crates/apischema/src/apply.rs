@@ -67,14 +67,14 @@ pub fn fields<'a>(ty: Type<'a>, object: &'a Value) -> Result<FieldSet<'a>, TypeE
     walk::collect(ty, object)
 }
 
-/// The fields by which two objects of a type differ.
+/// Compares two objects of a type.
 pub fn compare<'a>(ty: Type<'a>, old: &'a Value, new: &'a Value) -> Result<Comparison<'a>, TypeErrors> {
     walk::compare(ty, old, new)
 }
 
-/// Merges `over` into `under`.
-pub fn merge(ty: Type<'_>, under: &Value, over: &Value) -> Result<Value, TypeErrors> {
-    walk::merge(ty, under, over)
+/// Merges `applied` into `live`.
+pub fn merge(ty: Type<'_>, live: &Value, applied: &Value) -> Result<Value, TypeErrors> {
+    walk::merge(ty, live, applied)
 }
 
 /// The paths of all atomic lists and maps in an object.
@@ -82,12 +82,12 @@ pub fn atomics(ty: Type<'_>, object: &Value) -> Vec<String> {
     walk::atomics(ty, object)
 }
 
-/// An object with only the fields of a set.
+/// Extracts the fields of a set from an object.
 pub fn extract(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
     walk::extract(ty, object, set)
 }
 
-/// An object without the fields of a set.
+/// Removes the fields of a set from an object.
 pub fn remove(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
     walk::remove(ty, object, set)
 }

@@ -36,7 +36,7 @@ pub use settled::{is_settled, settle};
 use crate::schema::{Kind, Schema, Shape, StructId};
 use context::Context;
 
-/// The maximum nesting depth of objects and lists.
+/// The maximum nesting depth of objects and lists: that of `serde_json`, whose parser recurses.
 pub const MAX_DEPTH: usize = 127;
 
 /// A decoded object, and the strict decoding errors.
@@ -65,7 +65,7 @@ pub enum StrictError {
 /// Why a body does not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is not JSON.
+    /// The body is not JSON.
     #[error("json parse error: {0}")]
     Syntax(String),
     /// A value does not have the type of its field, with the message of Go's decoder.
@@ -90,15 +90,15 @@ pub fn decode(schema: &Schema, kind: &Kind, body: &[u8]) -> Result<Decoded, Deco
     let mut context = Context::new(schema);
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let read = structure::seed(&mut context, kind.body).deserialize(&mut deserializer);
-    let value = context.answer(read.and_then(|value| deserializer.end().map(|()| value)))?;
+    let value = context.finish(read.and_then(|value| deserializer.end().map(|()| value)))?;
     Ok(Decoded { value: or_empty(value), strict: context.strict })
 }
 
-/// The same for a parsed value, such as the result of a patch.
+/// Decodes a parsed value, such as the result of a patch, as an object of a kind.
 pub fn decode_value(schema: &Schema, kind: &Kind, value: Value) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(schema);
     let read = structure::seed(&mut context, kind.body).deserialize(value);
-    let value = context.answer(read)?;
+    let value = context.finish(read)?;
     Ok(Decoded { value: or_empty(value), strict: context.strict })
 }
 
@@ -107,7 +107,7 @@ fn or_empty(value: Value) -> Value {
     if value.is_null() { Value::Object(serde_json::Map::new()) } else { value }
 }
 
-/// The object as upstream would return it: [`decode_value`] and [`settle`], without strict errors.
+/// Converts an object to the form that upstream would return: [`decode_value`] and [`settle`], without strict errors.
 pub fn canonical(schema: &Schema, kind: &Kind, value: Value) -> Result<Value, DecodeError> {
     let mut decoded = decode_value(schema, kind, value)?;
     settle(schema, kind, &mut decoded.value);
@@ -119,7 +119,7 @@ pub fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut context = Context::new(Schema::builtin());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let read = any::Seed::reporting(&mut context).deserialize(&mut deserializer);
-    let value = context.answer(read.and_then(|value| deserializer.end().map(|()| value)))?;
+    let value = context.finish(read.and_then(|value| deserializer.end().map(|()| value)))?;
     Ok(Decoded { value, strict: context.strict })
 }
 

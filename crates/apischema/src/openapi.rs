@@ -1,11 +1,10 @@
 //! OpenAPI v3 documents, one per group and version, made from the table.
 //!
-//! kubectl reads from them which fields a kind has and what they mean (`explain`), how its lists are merged (`apply`),
-//! and whether PATCH takes `fieldValidation` (`create`, `apply`). The table has names, types and keys;
-//! `data/descriptions.tsv` describes what people write most: pods, workloads, quotas, budgets, nodes.
+//! kubectl reads from them which fields a kind has and what they mean (`explain`), how its lists are merged (`apply`), and
+//! whether PATCH supports `fieldValidation` (`create`, `apply`). The table has names, types and keys;
+//! `data/descriptions.tsv` has the descriptions of the kinds that users write most: pods, workloads, quotas, budgets, nodes.
 //!
-//! kubectl 1.27 and newer, and so every version this server is for, asks for version 2 of OpenAPI only where it
-//! finds no version 3, and then only as protobuf: there is none here.
+//! OpenAPI 2.0 is made from these documents in the API server, and encoded by [`openapi_v2`](crate::protobuf::openapi_v2).
 //!
 //! ```
 //! use plumb_apischema::{Schema, openapi};
@@ -27,7 +26,7 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::Schema;
 
-/// The groups and versions that have a document, as the index names them: `api/v1`, `apis/apps/v1`.
+/// The groups and versions that have a document.
 pub fn group_versions(schema: &Schema) -> Vec<(&'static str, &'static str)> {
     let mut found: Vec<_> = schema.resources().iter().map(|row| (row.group, row.version)).collect();
     found.sort_unstable();
@@ -35,14 +34,14 @@ pub fn group_versions(schema: &Schema) -> Vec<(&'static str, &'static str)> {
     found
 }
 
-/// The name of a group and version in the index, and of its document below `/openapi/v3/`.
+/// The name of a group and version in the index and in the path of its document, such as `api/v1` and `apis/apps/v1`.
 pub fn name(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The answer to `/openapi/v3`, given what each document hashes to.
+/// The index at `/openapi/v3`, from the names and hashes of the documents.
 ///
-/// Clients keep a document for as long as the address the index gives for it does not change.
+/// Clients cache a document until its URL in the index changes.
 pub fn index<'n>(documents: impl IntoIterator<Item = (&'n str, &'n str)>) -> Value {
     let paths: Map<String, Value> = documents
         .into_iter()
@@ -54,16 +53,16 @@ pub fn index<'n>(documents: impl IntoIterator<Item = (&'n str, &'n str)>) -> Val
     json!({ "paths": paths })
 }
 
-/// What a document hashes to: the same for the same bytes, on every machine and in every release.
+/// The hash of a document. It depends only on the bytes, so that caches of clients survive restarts and upgrades.
 pub fn hash(document: &[u8]) -> String {
-    // FNV-1a, in 128 bits: not for secrets, only to distinguish documents.
+    // FNV-1a with 128 bits suffices: the hash distinguishes documents, and protects against nothing.
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
     const START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     let sum = document.iter().fold(START, |sum, byte| (sum ^ u128::from(*byte)).wrapping_mul(PRIME));
     format!("{sum:032X}")
 }
 
-/// The document of a group and version; nothing if no resource is served there.
+/// The document of a group and version; `None` if it serves no resources.
 pub fn document(schema: &Schema, group: &str, version: &str) -> Option<Value> {
     let mut components = components::Components::new(schema, group, version);
     let paths = paths::all(schema, group, version, &mut components);

@@ -6,7 +6,8 @@
 //! | `application/json-patch+json` | [`json::apply`] |
 //! | `application/strategic-merge-patch+json` | [`strategic::apply`] |
 //!
-//! All three follow upstream where it and the RFC part, and refuse in upstream's words.
+//! All three follow upstream where it differs from the RFC, and have upstream's error messages. That is why they are not those
+//! of the crate `json-patch`, which follows the RFC and knows no strategic merge patch.
 //!
 //! ```
 //! use plumb_apischema::{Schema, patch::strategic};
@@ -26,9 +27,9 @@
 //! # Ok::<(), &str>(())
 //! ```
 
+pub(crate) mod go_format;
 pub mod json;
 mod merging;
-pub(crate) mod said;
 pub mod strategic;
 
 pub use merging::merge;

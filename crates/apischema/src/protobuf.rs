@@ -1,7 +1,10 @@
 //! Bodies of type `application/vnd.kubernetes.protobuf`, from and to JSON values.
 //!
-//! kubectl and client-go send built-in kinds in this form. A body is four bytes of magic and an envelope that
-//! names the kind; what is inside follows the field numbers of the table.
+//! kubectl and client-go can send built-in kinds in this form. A body is four magic bytes and an envelope (`runtime.Unknown`)
+//! that names the kind and contains its message, whose field numbers the table has.
+//!
+//! Generated code such as that of `prost` would need a type for each of the 900 structs, and a second pass to JSON values,
+//! which the table already describes.
 //!
 //! ```
 //! use plumb_apischema::{Schema, protobuf};
@@ -29,10 +32,10 @@ use crate::schema::{Kind, Schema};
 pub use envelope::{Envelope, MAGIC};
 pub use openapi::openapi_v2;
 
-/// How deep messages may lie in one another: deeper than any object that can be read from JSON.
+/// The maximum nesting depth of messages. It is larger than that of JSON, since some JSON values are wrapped in a message.
 pub const MAX_DEPTH: usize = 160;
 
-/// Why a body could not be read or written.
+/// Why a body could not be decoded or encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
     /// The body is empty.
@@ -41,15 +44,15 @@ pub enum ProtobufError {
     /// The magic is missing.
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NoMagic,
-    /// The envelope says that what it holds is compressed or otherwise wrapped.
+    /// The envelope declares a content encoding.
     #[error("unsupported content encoding {0:?} in the protobuf envelope")]
     Encoded(String),
     /// The table has no such kind.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind {
-        /// As the envelope has it.
+        /// The API version in the envelope.
         api_version: String,
-        /// As the envelope has it.
+        /// The kind in the envelope.
         kind: String,
     },
     /// A field does not decode.
@@ -57,16 +60,16 @@ pub enum ProtobufError {
     Malformed {
         /// Struct and field: `PodSpec.containers`.
         at: String,
-        /// What was wrong.
+        /// The cause.
         cause: Cause,
     },
-    /// Messages lie too deep in one another.
+    /// Messages are nested too deeply.
     #[error("protobuf: messages are nested more than {MAX_DEPTH} deep")]
     TooDeep,
     /// The object would be too large.
     #[error("protobuf: {0}")]
     TooLarge(String),
-    /// A JSON value does not have the type its field has.
+    /// A JSON value does not have the type of its field.
     #[error("cannot write {at} as protobuf: not a {expected}")]
     Mismatch {
         /// Struct and field.
@@ -76,19 +79,19 @@ pub enum ProtobufError {
     },
 }
 
-/// What was wrong at some place of a protobuf body.
+/// Why a field of a protobuf body does not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// It ends in the middle.
+    /// The input ends within a field.
     #[error("unexpected end of input")]
     Truncated,
     /// A number has more than 64 bits.
     #[error("integer overflow")]
     Overflow,
-    /// A field number that cannot be.
+    /// A field number is zero or too large.
     #[error("illegal field number")]
     FieldNumber,
-    /// Not the wire type that the field has.
+    /// The wire type is not that of the field.
     #[error("wrong wire type {0}")]
     WireType(u8),
     /// Text that is not UTF-8.
@@ -108,25 +111,26 @@ pub enum Cause {
     Embedded(String),
 }
 
-/// Reads a body: the object in the form Go's JSON encoder would give it, `apiVersion` and `kind` included.
+/// Decodes a body to an object in the form that Go's JSON encoder would give it, `apiVersion` and `kind` included.
 ///
-/// Where the envelope names no kind, the object is of the `expected` one.
+/// If the envelope names no kind, the object has the `expected` one.
 pub fn decode(schema: &Schema, body: &[u8], expected: Option<&Kind>) -> Result<Value, ProtobufError> {
     let envelope = Envelope::open(body)?;
     decode::enveloped(schema, &envelope, expected, MAX_DEPTH)
 }
 
-/// Reads a bare message of a kind.
+/// Decodes the message of a kind, without an envelope.
 pub fn decode_message(schema: &Schema, kind: &Kind, message: &[u8]) -> Result<Value, ProtobufError> {
     decode::object(schema, kind, message, MAX_DEPTH)
 }
 
-/// Writes an object of a known kind as a body.
+/// Encodes an object of a known kind as a body.
 ///
-/// What the object leaves out is written as zero where Go would write it.
+/// Missing fields are encoded as zero values where Go would encode them.
 pub fn encode(schema: &Schema, object: &Value) -> Result<Vec<u8>, ProtobufError> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let api_version = text("apiVersion");
+    let kind = text("kind");
     let found = schema.kind_of(api_version, kind).ok_or_else(|| ProtobufError::UnknownKind {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
@@ -135,7 +139,7 @@ pub fn encode(schema: &Schema, object: &Value) -> Result<Vec<u8>, ProtobufError>
     Ok(Envelope { api_version, kind, raw: &message }.seal())
 }
 
-/// Writes an object as a bare message of a kind.
+/// Encodes an object as the message of a kind, without an envelope.
 pub fn encode_message(schema: &Schema, kind: &Kind, object: &Value) -> Result<Vec<u8>, ProtobufError> {
     encode::message(schema, kind.body, object)
 }

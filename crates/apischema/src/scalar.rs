@@ -30,16 +30,16 @@ pub(crate) fn from_base64(text: &str) -> Result<Vec<u8>, usize> {
     decoded.map_err(|_| where_base64_ends(text.as_bytes()))
 }
 
-/// The position that Go names: that of a byte that does not belong, or of the last group that is not whole.
+/// The position in Go's error: of the first invalid byte, or of the last group if it is incomplete.
 fn where_base64_ends(text: &[u8]) -> usize {
     let mut in_group = 0;
-    for (place, byte) in text.iter().enumerate() {
+    for (position, byte) in text.iter().enumerate() {
         match byte {
             b'\r' | b'\n' => {}
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => in_group = (in_group + 1) % 4,
             b'=' if in_group >= 2 => {
                 let mut tail =
-                    text.iter().enumerate().skip(place + 1).filter(|(_, byte)| !b"\r\n".contains(byte));
+                    text.iter().enumerate().skip(position + 1).filter(|(_, byte)| !b"\r\n".contains(byte));
                 if in_group == 3 {
                     return tail.next().map_or(text.len(), |(after, _)| after);
                 }
@@ -49,14 +49,15 @@ fn where_base64_ends(text: &[u8]) -> usize {
                     Some((after, _)) => after - 1,
                 };
             }
-            _ => return place,
+            _ => return position,
         }
     }
     text.len() - in_group.min(text.len())
 }
 
-/// A number as Go writes it, without a fraction if it has none; nothing if it is not finite.
+/// A number as Go writes it: an integral float without a fraction. `None` if it is not finite.
 pub(crate) fn number(value: f64) -> Option<Value> {
+    /// 2^53, up to which a float represents every integer.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
     if value.fract() == 0.0 && value.abs() < EXACT {

@@ -31,7 +31,7 @@ static BUILTIN: LazyLock<Schema> = LazyLock::new(|| {
     Schema::load(include_str!("../data/kubernetes-1.36.schema")).expect("the embedded schema table is sound")
 });
 
-/// Kinds that every group version takes, all with the one meaning they have in `meta.k8s.io/v1`.
+/// Kinds of `meta.k8s.io/v1` that belong to every group version.
 const IN_EVERY_VERSION: [&str; 7] = [
     "CreateOptions",
     "DeleteOptions",
@@ -42,10 +42,10 @@ const IN_EVERY_VERSION: [&str; 7] = [
     "WatchEvent",
 ];
 
-/// Kinds of the API's machinery that the core group lends its name to.
+/// Kinds of `meta.k8s.io/v1` that belong to the core group too.
 const IN_CORE: [&str; 6] = ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "List", "Status"];
 
-/// A group, a version, a kind, and what an object of it looks like.
+/// A kind in one version, and the fields of its objects.
 #[derive(Clone, Debug)]
 pub struct Kind {
     /// The group; empty for the core.
@@ -58,7 +58,7 @@ pub struct Kind {
     pub body: StructId,
 }
 
-/// All that is known of an API: kinds, types, resources.
+/// The schema table of an API: kinds, types and resources.
 #[derive(Debug)]
 pub struct Schema {
     types: Vec<Type>,
@@ -75,12 +75,12 @@ impl Schema {
         &BUILTIN
     }
 
-    /// Reads a table in the crate's own compact form.
+    /// Parses a table in the compact form that `examples/table` writes.
     pub fn load(text: &'static str) -> Result<Self, LoadError> {
         load::read(text)
     }
 
-    /// A kind by its full name, those of the machinery that any version takes (`DeleteOptions`, …) included.
+    /// A kind by its group, version and name, including kinds that belong to every version, such as `DeleteOptions`.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Kind> {
         let exact = self.lookup(group, version, kind);
         exact.or_else(|| {
@@ -93,18 +93,18 @@ impl Schema {
         self.by_kind.get(&(group, version, kind)).map(|&index| &self.kinds[index])
     }
 
-    /// A kind by its `apiVersion` text (`v1`, `apps/v1`) and name.
+    /// A kind by its API version (`v1`, `apps/v1`) and name.
     pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<&Kind> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.kind(group, version, kind)
     }
 
-    /// A resource by the name it has in a URL.
+    /// A resource by its plural name.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Resource> {
         self.by_plural.get(&(group, version, plural)).map(|&index| &self.resources[index])
     }
 
-    /// Every kind that has a name of its own, in the order of group and version.
+    /// All kinds of the table, ordered by group and version.
     pub fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
@@ -119,17 +119,17 @@ impl Schema {
         (0..self.structs.len()).filter_map(|index| u16::try_from(index).ok().map(StructId))
     }
 
-    /// The field at the end of a path of JSON names, looking through pointers, lists and maps.
+    /// The field at a path of JSON names. Pointers, lists and maps on the path are dereferenced.
     pub fn field_at(&self, from: StructId, path: &[&str]) -> Option<&Field> {
-        let (last, way) = path.split_last()?;
-        let mut here = from;
-        for name in way {
-            here = self.struct_behind(self[here].field(name)?.ty)?;
+        let (last, parents) = path.split_last()?;
+        let mut owner = from;
+        for name in parents {
+            owner = self.struct_behind(self[owner].field(name)?.ty)?;
         }
-        self[here].field(last)
+        self[owner].field(last)
     }
 
-    /// The struct behind a type's pointers, lists and maps, if there is one.
+    /// Dereferences pointers, lists and maps to the struct that they contain, if there is one.
     pub fn struct_behind(&self, ty: TypeId) -> Option<StructId> {
         match self[ty].shape {
             Shape::Struct(id) => Some(id),
@@ -140,7 +140,7 @@ impl Schema {
         }
     }
 
-    /// The type behind any pointer.
+    /// Dereferences a pointer; any other type is returned unchanged.
     pub fn pointee(&self, ty: TypeId) -> TypeId {
         match self[ty].shape {
             Shape::Pointer(inner) => inner,

@@ -40,7 +40,8 @@ fn structs(schema: &Schema, id: StructId, one: &Value, other: &Value, depth: usi
     };
     let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
     names.into_iter().all(|name| {
-        let (one, other) = (one.get(name).unwrap_or(&Value::Null), other.get(name).unwrap_or(&Value::Null));
+        let one = one.get(name).unwrap_or(&Value::Null);
+        let other = other.get(name).unwrap_or(&Value::Null);
         match schema[id].field(name) {
             Some(field) => types(schema, field.ty, one, other, depth),
             None => one == other,
@@ -60,13 +61,15 @@ fn types(schema: &Schema, ty: TypeId, one: &Value, other: &Value, depth: usize) 
         Shape::Struct(id) => structs(schema, id, one, other, depth),
         Shape::List(inner) | Shape::WrappedList(inner) => {
             let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-            let (one, other) = (list(one), list(other));
+            let one = list(one);
+            let other = list(other);
             one.len() == other.len()
                 && one.iter().zip(&other).all(|(one, other)| types(schema, inner, one, other, depth))
         }
         Shape::Map(inner) => {
             let map = |value: &Value| value.as_object().cloned().unwrap_or_default();
-            let (one, other) = (map(one), map(other));
+            let one = map(one);
+            let other = map(other);
             one.len() == other.len()
                 && one.iter().all(|(key, one)| {
                     other.get(key).is_some_and(|other| types(schema, inner, one, other, depth))

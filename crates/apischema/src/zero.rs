@@ -1,22 +1,22 @@
 //! The zero values that Go writes for missing fields, and those that it omits (`omitempty`).
 //!
-//! An object is decoded, held and encoded as Go structs by every other API server, so what a client reads back
-//! is not what another wrote: `status: {}` appears, `hostNetwork: false` is gone. Both decoders of this crate
-//! build objects in that form, so that a stored object is the one upstream would return.
+//! kube-apiserver holds objects as Go structs, so a client does not read exactly what another client wrote: `status: {}` is
+//! added, `hostNetwork: false` is removed. Both decoders of this crate build objects in that form, so that a stored object is
+//! the one that upstream would return.
 
 use serde_json::{Map, Number, Value};
 
 use crate::schema::{Field, Omit, Schema, Shape, StructId, TypeId};
 
-/// How deep the zero of a struct goes into the structs inside; the API needs four.
+/// The maximum depth of structs in the zero value of a struct; the API needs four.
 const DEPTH: usize = 16;
 
-/// The value that a field of this type has when it was never set.
-pub(crate) fn of(schema: &Schema, ty: TypeId, budget: &mut Budget) -> Result<Value, OverBudget> {
-    of_at(schema, ty, budget, DEPTH)
+/// The zero value of a type.
+pub(crate) fn value(schema: &Schema, ty: TypeId, budget: &mut Budget) -> Result<Value, OverBudget> {
+    value_at(schema, ty, budget, DEPTH)
 }
 
-fn of_at(schema: &Schema, ty: TypeId, budget: &mut Budget, depth: usize) -> Result<Value, OverBudget> {
+fn value_at(schema: &Schema, ty: TypeId, budget: &mut Budget, depth: usize) -> Result<Value, OverBudget> {
     Ok(match schema[ty].shape {
         Shape::Text => Value::String(String::new()),
         Shape::Bool | Shape::SchemaOrBool(_) => Value::Bool(false),
@@ -66,22 +66,22 @@ fn fill_at(
     for field in schema[id].always() {
         if !object.contains_key(field.json) {
             budget.spend()?;
-            let zero = of_at(schema, field.ty, budget, depth)?;
+            let zero = value_at(schema, field.ty, budget, depth)?;
             object.insert(field.json.to_owned(), zero);
         }
     }
     Ok(())
 }
 
-/// Whether Go leaves a field out although it has this value.
-pub(crate) fn leaves_out(schema: &Schema, field: &Field, value: &Value) -> bool {
+/// Whether Go's encoder omits a field with this value.
+pub(crate) fn omits(schema: &Schema, field: &Field, value: &Value) -> bool {
     if value.is_null() {
-        // Nothing was said; what stands there instead, if anything, is the zero of the type.
+        // Null is a missing value; `fill` adds the zero value if Go writes one.
         return true;
     }
     let shape = schema[field.ty].shape;
     match (field.omit, shape) {
-        // An empty list comes back from storage as none, which is `null` where Go must write something.
+        // Upstream's storage returns nil for an empty list, which Go encodes as null or omits.
         (_, Shape::List(_) | Shape::WrappedList(_)) => value.as_array().is_some_and(Vec::is_empty),
         (_, Shape::Map(_)) => value.as_object().is_some_and(Map::is_empty),
         (Omit::Empty, Shape::Text | Shape::Bytes) => value.as_str().is_some_and(str::is_empty),
@@ -92,10 +92,10 @@ pub(crate) fn leaves_out(schema: &Schema, field: &Field, value: &Value) -> bool 
     }
 }
 
-/// How many values an object may still grow by.
+/// The remaining number of values of an object.
 ///
-/// Two bytes of protobuf can stand for a list element of which a dozen fields are written: without a bound, a
-/// request at the size limit becomes hundreds of megabytes.
+/// Two bytes of protobuf can be a list element for which a dozen zero values are added: without a bound, a request at the size
+/// limit would become hundreds of megabytes.
 #[derive(Debug)]
 pub(crate) struct Budget(usize);
 
@@ -105,7 +105,7 @@ pub(crate) struct Budget(usize);
 pub(crate) struct OverBudget;
 
 impl Budget {
-    /// Several times what the largest useful objects have.
+    /// The maximum number of values: several times that of the largest useful objects.
     pub(crate) const VALUES: usize = 500_000;
 
     pub(crate) fn new() -> Self {

@@ -24,7 +24,8 @@ mod it {
                 all.into_iter()
                     .filter(|key| ours.get(*key) != theirs.get(*key))
                     .map(|key| {
-                        let (a, b) = (ours.get(key), theirs.get(key));
+                        let a = ours.get(key);
+                        let b = theirs.get(key);
                         match (a, b) {
                             (Some(a), Some(b)) => difference(a, b, &format!("{path}.{key}")),
                             _ => format!("{path}.{key}: {a:?} instead of {b:?}; "),

@@ -51,13 +51,13 @@ impl Versions for BuiltinVersions<'_> {
         let is_own = object.get("apiVersion").is_none_or(|version| *version == *self.api_version);
         if api_version == self.api_version {
             let object = if is_own { Cow::Borrowed(object) } else { self.scope.to_served_version(object) };
-            return Some((Types::of_kind(own), object));
+            return Some((Types::for_kind(own), object));
         }
         let row = &self.scope.row;
         let served = self.scope.served.as_ref().filter(|_| api_version == row.api_version())?;
         let object =
             if is_own { Cow::Owned(served.store(row, object.clone())) } else { Cow::Borrowed(object) };
-        Some((Types::of_kind(stored), object))
+        Some((Types::for_kind(stored), object))
     }
 
     fn ignored(&self, _: &str) -> &Ignored {

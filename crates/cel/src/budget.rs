@@ -11,7 +11,7 @@ pub struct Budget {
 
 impl Budget {
     /// A budget of `limit` units; a unit is about the cost of reading a variable.
-    pub const fn of(limit: u64) -> Self {
+    pub const fn new(limit: u64) -> Self {
         Self { limit, spent: 0 }
     }
 

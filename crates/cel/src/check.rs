@@ -39,7 +39,7 @@ pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked,
     Ok(Checked { types, calls: checker.calls, mixed: checker.mixed })
 }
 
-/// The maximum depth of a type.
+/// The maximum depth of a type, which bounds the recursion of the checker. No schema of the API is nearly as deep.
 const MAX_DEPTH: usize = 64;
 
 struct Checker<'e> {
@@ -255,7 +255,8 @@ impl Checker<'_> {
     /// evaluated.
     fn declared(&mut self, expr: &mut Expr) -> Type {
         let Kind::Select { operand, field, test } = &mut expr.kind else { return Type::Error };
-        let (Kind::Ident(root), test) = (&operand.kind, *test) else { return Type::Error };
+        let Kind::Ident(root) = &operand.kind else { return Type::Error };
+        let test = *test;
         let name = format!("{root}.{field}");
         let ty = self.env.ty(&name).unwrap_or(Type::Dyn);
         if root == crate::composition::VARIABLES {

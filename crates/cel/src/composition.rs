@@ -143,7 +143,7 @@ impl<'a> Composition<'a> {
         if remaining == 0 {
             return Err(EvalError::TooExpensive);
         }
-        let mut budget = Budget::of(self.limit.min(remaining));
+        let mut budget = Budget::new(self.limit.min(remaining));
         let answer = program.evaluate_composed(self.values, self, &mut budget);
         self.spent.set(self.spent.get().saturating_add(budget.spent()));
         self.all.set(self.all.get().saturating_add(budget.spent()));

@@ -18,8 +18,13 @@ use crate::env::Env;
 use crate::types::Type;
 use range::Range;
 
+// The costs are those of cel-go (`common/cost.go`) and of kube-apiserver (`apiserver/pkg/cel/library/cost.go`).
 /// The cost of creating a list.
-pub(super) const LIST: u64 = 10;
+pub(crate) const LIST: u64 = 10;
+/// The cost of creating a map.
+pub(crate) const MAP: u64 = 30;
+/// The cost of creating a message.
+pub(crate) const MESSAGE: u64 = 40;
 /// The cost of a call without a specific cost.
 pub(super) const CALL: u64 = 1;
 /// The cost of traversing a string, per character.
@@ -198,7 +203,7 @@ impl<'e> Estimator<'e> {
                 sum
             }
             Kind::Map(entries) => {
-                let mut sum = Range::exactly(30);
+                let mut sum = Range::exactly(MAP);
                 let mut keys = None::<Range>;
                 let mut values = None::<Range>;
                 for entry in entries {
@@ -215,7 +220,7 @@ impl<'e> Estimator<'e> {
                 sum
             }
             Kind::Message { fields, .. } => {
-                let mut sum = Range::exactly(40);
+                let mut sum = Range::exactly(MESSAGE);
                 for field in fields {
                     sum = sum.add(self.cost(&field.value));
                 }

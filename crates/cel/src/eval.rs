@@ -7,22 +7,16 @@ use std::sync::Arc;
 use crate::ast::{Entry, Expr, Fold, Kind, Literal, MessageField};
 use crate::budget::Budget;
 use crate::composition::{Composition, VARIABLES};
-use crate::cost::call_cost;
+use crate::cost::{self, call_cost};
 use crate::env::Bindings;
 use crate::error::EvalError;
 use crate::functions::{Answer, Regexes, call, display};
 use crate::value::{Key, List, Map, Message, Value, type_named};
 
-/// The cost of creating a list.
-const LIST_COST: u64 = 10;
-/// The cost of creating a map.
-const MAP_COST: u64 = 30;
 /// The maximum weight of the values that one operation traverses.
 const MAX_WEIGHT: usize = 1 << 20;
 /// The weight that costs one unit.
 const WEIGHT_PER_UNIT: usize = 100;
-/// The cost of creating a message.
-const MESSAGE_COST: u64 = 40;
 
 pub(crate) struct Evaluation<'a, 'b> {
     values: &'a Bindings<'a>,
@@ -111,7 +105,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                 (value, false) => made.push(value),
             }
         }
-        self.budget.spend(LIST_COST)?;
+        self.budget.spend(cost::LIST)?;
         Ok(Value::list(made))
     }
 
@@ -132,7 +126,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             // The last value of a repeated key is used.
             made.insert(key, value);
         }
-        self.budget.spend(MAP_COST)?;
+        self.budget.spend(cost::MAP)?;
         Ok(Value::Map(Map::Made(Arc::new(made))))
     }
 
@@ -152,7 +146,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
             }
             made.insert(field.name.as_str(), value);
         }
-        self.budget.spend(MESSAGE_COST)?;
+        self.budget.spend(cost::MESSAGE)?;
         Ok(Value::Message(Arc::new(Message { name, fields: made })))
     }
 
@@ -391,7 +385,7 @@ impl<'a, 'b> Evaluation<'a, 'b> {
                     added.push(self.run(element)?);
                 }
                 // The cost of reading the accumulator, creating a list and concatenating both.
-                self.budget.spend(2 + LIST_COST)?;
+                self.budget.spend(2 + cost::LIST)?;
                 if let Value::List(List::Made(list, _)) = &mut self.scopes[slot].1 {
                     Arc::make_mut(list).extend(added);
                     return Ok(None);

@@ -11,6 +11,9 @@
 //! functions and messages are those of cel-go as kube-apiserver 1.36 configures it, since they decide which rules can
 //! be stored.
 //!
+//! That is also why the crate is no wrapper of a library: `cel-interpreter` evaluates without checking types and without
+//! counting costs, so it can neither reject a rule when it is written nor stop one that is too expensive.
+//!
 //! ```
 //! use plumb_cel::{Bindings, Budget, Decl, Env, Program, Value};
 //! use serde_json::json;
@@ -21,7 +24,7 @@
 //! let mut values = Bindings::new();
 //! values.json("object", &object, env.decl("object").ok_or("declared above")?);
 //!
-//! let mut budget = Budget::of(1_000);
+//! let mut budget = Budget::new(1_000);
 //! assert_eq!(program.evaluate(&values, &mut budget)?, Value::Bool(true));
 //! assert!(budget.spent() < 20);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

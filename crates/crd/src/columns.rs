@@ -1,4 +1,7 @@
 //! JSON paths of printer columns and selectable fields: `.status.conditions[?(@.type=="Ready")].status`.
+//!
+//! This is the dialect of `k8s.io/client-go/util/jsonpath`, which is older than RFC 9535 and differs from it: fields may
+//! contain escaped dots, and the leading `$` is optional. So libraries for the RFC reject paths that definitions have.
 
 use serde_json::Value;
 
@@ -31,7 +34,8 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// The maximum number of values that a path yields; a printer column displays the first.
+/// The maximum number of values that a path yields. A printer column displays only the first; the limit bounds `..name` in
+/// large objects.
 const MAX_VALUES: usize = 1_000;
 
 impl JsonPath {
@@ -136,6 +140,7 @@ fn parse_bracket(text: &str) -> Option<Step> {
         ("<", Operator::Less),
         (">", Operator::Greater),
     ];
+    // The operators with two characters come first: `<` would also match `<=`.
     let found = operators.iter().find_map(|(sign, operator)| {
         let (left, right) = condition.split_once(sign)?;
         Some((left.trim(), *operator, right.trim()))

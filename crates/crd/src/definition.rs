@@ -13,7 +13,7 @@ use plumb_validation::field::{BadValue, FieldError, Path};
 use plumb_validation::names::{dns_1035_label, dns_subdomain};
 use serde_json::{Value, json};
 
-use crate::names::holds;
+use crate::names::is_condition_true;
 use crate::rules::field_path;
 use crate::schema::Schema;
 
@@ -25,11 +25,11 @@ const SPEC: Path<'_> = Path::root("spec");
 /// The annotation that definitions in the API groups of Kubernetes require.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// The maximum number of selectable fields.
+/// The maximum number of selectable fields (`MaxSelectableFields`).
 const MAX_SELECTABLE_FIELDS: usize = 8;
 
 /// Adds the storage version to `status.storedVersions`.
-pub fn note_stored_version(definition: &mut Value) {
+pub fn add_stored_version(definition: &mut Value) {
     let stored = versions(definition).iter().find(|version| version["storage"] == true);
     let Some(name) = stored.map(|version| version["name"].clone()) else { return };
     let list = &mut definition["status"]["storedVersions"];
@@ -58,6 +58,7 @@ fn unrecognized_formats(definition: &Value) -> Vec<String> {
         .iter()
         .map(|version| Schema::from_json(&version["schema"]["openAPIV3Schema"]))
         .collect();
+    // Upstream's internal type has one schema if all versions are equal, so each format is reported once.
     let shared = all.windows(2).all(|pair| pair[0] == pair[1]);
     pending.extend(all.into_iter().take(if shared { 1 } else { usize::MAX }));
     while let Some(schema) = pending.pop() {
@@ -88,7 +89,7 @@ pub fn create(definition: &Value) -> Errors {
 pub fn update(old: &Value, new: &Value) -> Errors {
     let mut errors = Errors::new();
     check_spec(new, Some(old), &mut errors);
-    if holds(old, "Established") {
+    if is_condition_true(old, "Established") {
         for (pointer, path) in [("/spec/scope", "scope"), ("/spec/names/kind", "names.kind")] {
             check_immutable(old, new, pointer, &SPEC.child(path), &mut errors);
         }
@@ -167,6 +168,7 @@ fn check_spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
             errors.push(FieldError::not_supported(SPEC.child("scope"), other, &all));
         }
     }
+    // A definition that was stored without a schema, as v1beta1 allowed, can still be updated.
     let missing = |version: &Value| !version["schema"]["openAPIV3Schema"].is_object();
     let old_missing = old.is_some_and(|old| self::versions(old).iter().any(missing));
     for (i, _) in versions.iter().enumerate().filter(|(_, version)| missing(version) && !old_missing) {
@@ -253,7 +255,8 @@ fn check_shared_fields(definition: &Value, old: Option<&Value>, errors: &mut Err
     }
 }
 
-/// Whether an update does not change the schema of a version.
+/// Whether an update does not change the schema of a version. Such a schema may exceed the cost limits of CEL rules, so that
+/// lower estimates in a new release do not block updates of stored definitions.
 fn unchanged(definition: &Value, old: Option<&Value>, name: &str) -> bool {
     let schema = |definition: &Value| {
         let version = versions(definition).iter().find(|version| version["name"] == name);
@@ -521,6 +524,7 @@ fn check_approval(definition: &Value, old: Option<&Value>, errors: &mut Errors) 
         .iter()
         .any(|suffix| group == *suffix || group.ends_with(&format!(".{suffix}")));
     let state = approval(definition);
+    // Upstream ratchets: an update may keep the state of the approval that the stored definition has.
     if !is_protected || old.is_some_and(|old| approval(old) == state) {
         return;
     }

@@ -57,8 +57,8 @@ fn is_string_format(form: &str) -> bool {
     NAMES.contains(&plain.as_str()) || plain == "k8slongname"
 }
 
-/// Whether a format is unrecognized for values of a type. The writer of the definition gets a warning.
-pub fn is_unrecognized(ty: &str, form: &str) -> bool {
+/// Whether a format is unrecognized for values of a type (`GetUnrecognizedFormats`). The API server then returns a warning.
+pub(crate) fn is_unrecognized(ty: &str, form: &str) -> bool {
     let types: &[&str] = if ty.is_empty() { &[] } else { &[ty] };
     !form.is_empty() && supported(types, form).is_none()
 }
@@ -79,6 +79,7 @@ static UUID: LazyLock<[Regexp; 4]> = LazyLock::new(|| {
         form("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"),
     ]
 });
+// The patterns of `k8s.io/kube-openapi/pkg/validation/strfmt`, quirks included: stricter ones would reject stored objects.
 static HOST: LazyLock<Regexp> = LazyLock::new(|| {
     pattern(
         r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$",

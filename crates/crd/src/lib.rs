@@ -3,7 +3,7 @@
 //! ```text
 //!   definition ──▶ definition::{create, update}: errors, with kube-apiserver's messages
 //!        │
-//!        └─ names::settle ▸ accepted names, conditions
+//!        └─ names::accept_names ▸ accepted names, conditions
 //!        └─ Version::compile ──▶ schema, rules, columns, paths of one served version
 //!                                      │
 //!   object ──▶ prune ▸ default ▸ validate (types, bounds, lists, embedded objects, rules) ──▶ errors
@@ -14,9 +14,9 @@
 
 pub mod columns;
 pub mod definition;
-pub mod format;
+mod format;
 pub mod names;
-pub mod object;
+mod object;
 pub mod rules;
 pub mod schema;
 mod version;

@@ -10,7 +10,7 @@ pub struct Condition {
     /// The type of the condition.
     pub ty: &'static str,
     /// Whether the condition is true.
-    pub holds: bool,
+    pub is_true: bool,
     /// The reason of the condition.
     pub reason: &'static str,
     /// The message of the condition.
@@ -22,7 +22,7 @@ impl Condition {
     pub fn terminating() -> Self {
         Self {
             ty: "Terminating",
-            holds: true,
+            is_true: true,
             reason: "InstanceDeletionInProgress",
             message: "CustomResource deletion is in progress".to_owned(),
         }
@@ -30,7 +30,7 @@ impl Condition {
 
     /// Sets the condition in a definition's status. `lastTransitionTime` changes only with the status of the condition.
     pub fn set(&self, definition: &mut Value, now: &str) {
-        let status = if self.holds { "True" } else { "False" };
+        let status = if self.is_true { "True" } else { "False" };
         if !definition["status"]["conditions"].is_array() {
             definition["status"]["conditions"] = json!([]);
         }
@@ -51,15 +51,15 @@ impl Condition {
     }
 }
 
-/// Whether a condition in a definition's status is true.
-pub fn holds(definition: &Value, ty: &str) -> bool {
+/// Whether a definition's status has a condition with status `True`.
+pub fn is_condition_true(definition: &Value, ty: &str) -> bool {
     let list = definition["status"]["conditions"].as_array();
     list.into_iter().flatten().any(|condition| condition["type"] == ty && condition["status"] == "True")
 }
 
 /// Accepts the names of a definition that no other definition of its group has, and establishes the definition if all
 /// are accepted. `others` are the other definitions.
-pub fn settle<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value>, now: &str) {
+pub fn accept_names<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value>, now: &str) {
     let group = definition["spec"]["group"].clone();
     // Plural, singular and short names share one namespace; kinds and list kinds another.
     let mut resources = BTreeSet::new();
@@ -113,22 +113,22 @@ pub fn settle<'a>(definition: &mut Value, others: impl Iterator<Item = &'a Value
         None => (true, "NoConflicts", "no conflicts found".to_owned()),
         Some((reason, message)) => (false, reason, message),
     };
-    Condition { ty: "NamesAccepted", holds: names_accepted, reason, message }.set(definition, now);
+    Condition { ty: "NamesAccepted", is_true: names_accepted, reason, message }.set(definition, now);
     // A definition stays established even if another definition takes one of its names.
-    if holds(definition, "Established") {
+    if is_condition_true(definition, "Established") {
         return;
     }
     let established = if names_accepted {
         Condition {
             ty: "Established",
-            holds: true,
+            is_true: true,
             reason: "InitialNamesAccepted",
             message: "the initial names have been accepted".to_owned(),
         }
     } else {
         Condition {
             ty: "Established",
-            holds: false,
+            is_true: false,
             reason: "NotAccepted",
             message: "not all names are accepted".to_owned(),
         }

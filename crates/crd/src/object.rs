@@ -6,11 +6,11 @@ mod lists;
 mod prune;
 mod types;
 
-pub use default::{defaults, without_nulls};
-pub use embedded::{each_inside, embedded, unreadable};
-pub use lists::lists;
-pub use prune::{prune, prune_root};
-pub use types::{Patterns, types};
+pub(crate) use default::{defaults, without_nulls};
+pub(crate) use embedded::{decode_error, embedded, for_each_embedded};
+pub(crate) use lists::lists;
+pub(crate) use prune::{prune, prune_root};
+pub(crate) use types::{Patterns, types};
 
 use plumb_validation::field::BadValue;
 use serde_json::Value;

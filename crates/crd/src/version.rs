@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::columns::JsonPath;
 use crate::object::{
-    Patterns, defaults, each_inside, embedded, lists, prune_root, types, unreadable, without_nulls,
+    Patterns, decode_error, defaults, embedded, for_each_embedded, lists, prune_root, types, without_nulls,
 };
 use crate::rules::Rules;
 use crate::schema::Schema;
@@ -13,17 +13,17 @@ use crate::schema::Schema;
 /// One served version of a custom kind.
 #[derive(Debug)]
 pub struct Version {
-    /// Its name.
+    /// The name of the version, such as `v1`.
     pub name: String,
     /// The structural schema.
     pub schema: Schema,
     /// The schema as JSON.
     pub json: Value,
-    /// Whether it has the status subresource.
+    /// Whether the version has the status subresource.
     pub status: bool,
-    /// The scale subresource, if it has one.
+    /// The scale subresource, if the version has one.
     pub scale: Option<Scale>,
-    /// The printer columns after the name.
+    /// The printer columns that follow the column with the name.
     pub columns: Vec<Column>,
     /// The selectable fields, without the leading dot.
     pub selectable: Vec<(String, JsonPath)>,
@@ -51,7 +51,7 @@ pub struct Scale {
 
 impl Scale {
     /// The scale subresource of a version, if it has one.
-    pub fn of(version: &Value) -> Option<Self> {
+    pub fn from_version(version: &Value) -> Option<Self> {
         let scale = version["subresources"].get("scale").filter(|scale| scale.is_object())?;
         let text = |field: &str| scale[field].as_str().unwrap_or_default();
         Some(Self {
@@ -129,7 +129,7 @@ impl Version {
             });
         Self {
             status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
-            scale: Scale::of(version),
+            scale: Scale::from_version(version),
             columns,
             selectable: selectable
                 .filter_map(|field| {
@@ -152,7 +152,7 @@ impl Version {
         if self.keeps_all { Vec::new() } else { prune_root(object, &self.schema) }
     }
 
-    /// Prunes an object and applies defaults.
+    /// Prunes an object and applies defaults. Nulls go first, so that a default can replace them.
     pub fn complete(&self, object: &mut Value) {
         self.prune(object);
         without_nulls(object, Some(&self.schema));
@@ -160,17 +160,17 @@ impl Version {
     }
 
     /// Visits the embedded resources of an object with their paths, until the visitor fails.
-    pub fn each_inside<E>(
+    pub fn for_each_embedded<E>(
         &self,
         object: &mut Value,
         visitor: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        each_inside(object, &self.schema, &Path::NOWHERE, visitor)
+        for_each_embedded(object, &self.schema, &Path::NOWHERE, visitor)
     }
 
     /// The error of an object that cannot be decoded.
-    pub fn unreadable(&self, object: &Value) -> Option<FieldError> {
-        unreadable(object, &self.schema)
+    pub fn decode_error(&self, object: &Value) -> Option<FieldError> {
+        decode_error(object, &self.schema)
     }
 
     /// Validates a new object. `errors` are those of its metadata.
@@ -193,6 +193,7 @@ impl Version {
         errors.extend(types(new, Some(old), &self.schema, &self.patterns, ""));
         self.check_replicas(new, true, &mut errors);
         errors.extend(embedded(new, &self.schema));
+        // An object that was stored with duplicates can still be updated (ratcheting).
         if lists(old, &self.schema).is_empty() {
             errors.extend(lists(new, &self.schema));
         }
@@ -201,8 +202,14 @@ impl Version {
         (errors, warnings)
     }
 
-    /// Validates only the lists and rules of an object that has another kind; `wrong` is the error about its kind.
-    pub fn misnamed(&self, old: Option<&Value>, new: &Value, wrong: FieldError) -> Vec<FieldError> {
+    /// Validates an object that has another kind or API version; `wrong` is the error about that. Like upstream, validates only
+    /// its lists and its rules.
+    pub fn validate_other_kind(
+        &self,
+        old: Option<&Value>,
+        new: &Value,
+        wrong: FieldError,
+    ) -> Vec<FieldError> {
         let mut errors = vec![wrong];
         if old.is_none_or(|old| lists(old, &self.schema).is_empty()) {
             errors.extend(lists(new, &self.schema));

@@ -2,17 +2,18 @@
 
 use serde_json::Value;
 
-use super::element::{Element, said};
+use super::element::{Element, display_path};
 use super::managers::{Manager, Operation};
 use super::set::FieldSet;
 
 /// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The path of the field, as messages show it.
+    /// The path of the field, as error messages display it.
     pub field: String,
     /// The manager: `"kubectl" using apps/v1`.
     pub manager: String,
+    /// The identifier of the manager, by which conflicts are sorted.
     pub(super) identity: String,
     pub(super) path: Vec<Element<'static>>,
 }
@@ -20,9 +21,10 @@ pub struct Conflict {
 impl Conflict {
     /// The conflicts with a manager that owns these fields.
     pub(super) fn all(manager: &Manager<'_>, fields: &FieldSet<'_>) -> Vec<Self> {
-        let (identity, name) = (manager.identity(), name(manager));
+        let identity = manager.identity();
+        let name = name(manager);
         let conflicts = fields.paths().into_iter().map(|path| Self {
-            field: said(&path),
+            field: display_path(&path),
             manager: name.clone(),
             identity: identity.clone(),
             path: path.into_iter().map(Element::into_owned).collect(),
@@ -31,7 +33,7 @@ impl Conflict {
     }
 }
 
-/// A manager as messages show it.
+/// A manager as error messages display it.
 fn name(manager: &Manager<'_>) -> String {
     let mut name = plumb_go::quote(&manager.name);
     if !manager.subresource.is_empty() {

@@ -1,4 +1,4 @@
-//! Path elements.
+//! The elements of field paths.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ pub enum Element<'a> {
 }
 
 impl Element<'_> {
-    /// The same element with owned data.
+    /// Converts the element to one that owns its data.
     pub fn into_owned(self) -> Element<'static> {
         match self {
             Self::Field(name) => Element::Field(Cow::Owned(name.into_owned())),
@@ -38,6 +38,7 @@ impl Element<'_> {
         }
     }
 
+    /// The order of the variants, as in structured-merge-diff (`PathElement.Less`).
     fn rank(&self) -> u8 {
         match self {
             Self::Field(_) => 0,
@@ -80,20 +81,20 @@ impl PartialEq for Element<'_> {
 
 impl Eq for Element<'_> {}
 
-/// The form in messages: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
+/// Displays the element as error messages do: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
 impl fmt::Display for Element<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(fields) => {
                 f.write_str("[")?;
-                for (place, (name, value)) in fields.iter().enumerate() {
-                    let comma = if place == 0 { "" } else { "," };
-                    write!(f, "{comma}{name}={}", value::Said(value))?;
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { "," };
+                    write!(f, "{comma}{name}={}", value::Printed(value))?;
                 }
                 f.write_str("]")
             }
-            Self::Value(value) => write!(f, "[={}]", value::Said(value)),
+            Self::Value(value) => write!(f, "[={}]", value::Printed(value)),
             Self::Index(index) => write!(f, "[{index}]"),
         }
     }
@@ -102,7 +103,7 @@ impl fmt::Display for Element<'_> {
 /// The path of a field.
 pub(super) type Path<'a> = Vec<Element<'a>>;
 
-/// A path as messages show it: `.spec.containers[name="a"].image`.
-pub(super) fn said(path: &[Element<'_>]) -> String {
+/// Displays a path as error messages do: `.spec.containers[name="a"].image`.
+pub(super) fn display_path(path: &[Element<'_>]) -> String {
     path.iter().map(ToString::to_string).collect()
 }

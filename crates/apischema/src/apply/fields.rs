@@ -1,8 +1,8 @@
 //! Serialization of field sets as `FieldsV1`.
 //!
 //! A path element is a name in an object: `f:` and the name of a field, `k:` and the key fields of a list element as
-//! JSON, `v:` and the JSON of a set's element, `i:` and an index. A member that has members below it has an entry `.`
-//! for itself.
+//! JSON, `v:` and the JSON of a set's element, `i:` and an index. An element that is a member and has children that are
+//! members contains the entry `.` for itself.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,13 +19,13 @@ pub enum FieldsError {
     /// A name that is not a path element.
     #[error("{0}")]
     Element(String),
-    /// A value that is not an object in the place of path elements.
+    /// A value that is not an object where path elements are expected.
     #[error("ReadMapCB: expect {{ or n, but found {0}")]
     Form(char),
 }
 
 impl<'a> FieldSet<'a> {
-    /// Parses a field set. Unknown kinds of path elements are skipped, as a later version may know them.
+    /// Parses a field set. Unknown kinds of path elements are skipped, since a newer version may have added them.
     pub fn read(fields: &'a Value) -> Result<Self, FieldsError> {
         Ok(read(fields)?.0)
     }
@@ -73,7 +73,7 @@ impl<'a> FieldSet<'a> {
     }
 }
 
-/// The set below a path element, and whether the element is a member itself.
+/// Parses the children of a path element. Also returns whether the element itself is a member.
 fn read(fields: &Value) -> Result<(FieldSet<'_>, bool), FieldsError> {
     let map = match fields {
         Value::Null => return Ok((FieldSet::default(), true)),
@@ -133,8 +133,8 @@ fn name_of(element: &Element<'_>) -> String {
         Element::Field(name) => format!("f:{name}"),
         Element::Key(fields) => {
             let mut text = "k:{".to_owned();
-            for (place, (name, value)) in fields.iter().enumerate() {
-                if place > 0 {
+            for (index, (name, value)) in fields.iter().enumerate() {
+                if index > 0 {
                     text.push(',');
                 }
                 text.push_str(&Value::String(name.clone().into_owned()).to_string());
@@ -149,7 +149,7 @@ fn name_of(element: &Element<'_>) -> String {
     }
 }
 
-/// A value as upstream serializes it here: with HTML escapes, and integral floats as integers.
+/// Serializes a value as upstream's `FieldsV1` encoder does: with HTML escapes, and integral floats as integers.
 fn json_of(value: &Value) -> String {
     match value {
         Value::String(text) => {
@@ -161,7 +161,7 @@ fn json_of(value: &Value) -> String {
             for letter in quoted.chars() {
                 match letter {
                     '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                        // Writing to a text does not fail.
+                        // Writing to a string cannot fail.
                         let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
                     }
                     other => escaped.push(other),

@@ -30,17 +30,18 @@ impl Operation {
 pub struct Manager<'a> {
     /// The name of the manager.
     pub name: Cow<'a, str>,
-    /// How it came by its fields.
+    /// The operation by which the manager got its fields.
     pub operation: Operation,
-    /// The API version of the fields.
+    /// The API version of the paths of the fields.
     pub api_version: Cow<'a, str>,
     /// The subresource; empty for the object itself.
     pub subresource: Cow<'a, str>,
     /// When the set of fields last changed.
     pub time: Option<Cow<'a, str>>,
-    /// Its fields.
+    /// The fields that the manager owns.
     pub set: FieldSet<'a>,
-    /// The parsed entry, as long as it is unchanged.
+    /// The entry that the manager was parsed from; `None` once it has been changed. It is written back as it is, so that
+    /// requests which change no fields do not rewrite the entries of other managers.
     read_from: Option<&'a Value>,
 }
 
@@ -65,7 +66,7 @@ pub enum ManagersError {
 }
 
 impl<'a> Manager<'a> {
-    /// A manager of fields.
+    /// Creates a manager. A manager without a name is called `unknown`, as upstream does.
     pub(super) fn new(
         name: &'a str,
         operation: Operation,
@@ -84,7 +85,8 @@ impl<'a> Manager<'a> {
         }
     }
 
-    /// Whether two entries are of the same manager. Applies are the same in all API versions, updates only in one.
+    /// Whether two entries belong to one manager. A manager has one apply entry for all API versions, and an update entry for
+    /// each.
     pub(super) fn is(&self, other: &Manager<'_>) -> bool {
         self.name == other.name
             && self.operation == other.operation
@@ -92,13 +94,13 @@ impl<'a> Manager<'a> {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Sets its fields if they changed.
+    /// Replaces the fields of the manager.
     pub(super) fn change(&mut self, set: FieldSet<'a>) {
         self.set = set;
         self.read_from = None;
     }
 
-    /// Sets the time.
+    /// Sets the time of the last change.
     pub(super) fn stamp(&mut self, now: &str) {
         if self.time.as_deref() != Some(now) {
             self.time = Some(Cow::Owned(now.to_owned()));
@@ -106,7 +108,8 @@ impl<'a> Manager<'a> {
         }
     }
 
-    /// The identifier by which messages are sorted.
+    /// The identifier by which upstream sorts managers: the entry as JSON, without its time and fields
+    /// (`BuildManagerIdentifier`).
     pub(super) fn identity(&self) -> String {
         let mut entry = String::from("{");
         let mut field = |name: &str, value: &str| {
@@ -127,7 +130,7 @@ impl<'a> Manager<'a> {
         entry
     }
 
-    fn read(place: usize, entry: &'a Value) -> Result<Self, ManagersError> {
+    fn read(index: usize, entry: &'a Value) -> Result<Self, ManagersError> {
         let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
         let operation = match text("operation") {
             "Apply" => Operation::Apply,
@@ -139,8 +142,8 @@ impl<'a> Manager<'a> {
         }
         match text("fieldsType") {
             "FieldsV1" => {}
-            "" => return Err(ManagersError::NoFieldsType(place)),
-            other => return Err(ManagersError::FieldsType(place, other.to_owned())),
+            "" => return Err(ManagersError::NoFieldsType(index)),
+            other => return Err(ManagersError::FieldsType(index, other.to_owned())),
         }
         let set = entry.get("fieldsV1").map(FieldSet::read).transpose()?.unwrap_or_default();
         Ok(Self {
@@ -189,13 +192,13 @@ impl<'a> Managers<'a> {
     /// Parses `metadata.managedFields`.
     pub fn read(list: Option<&'a Value>) -> Result<Self, ManagersError> {
         let mut managers = Self::default();
-        for (place, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
-            managers.put(Manager::read(place, entry)?);
+        for (index, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
+            managers.put(Manager::read(index, entry)?);
         }
         Ok(managers)
     }
 
-    /// The value of `metadata.managedFields`; none without managers.
+    /// The value of `metadata.managedFields`; `None` without managers.
     pub fn to_value(&self) -> Option<Value> {
         if self.0.is_empty() {
             return None;
@@ -213,19 +216,21 @@ impl<'a> Managers<'a> {
         }
     }
 
-    /// The managers, in no particular order.
+    /// Iterates over the managers, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Manager<'a>> {
         self.0.iter()
     }
 
-    /// Caps the number of update entries: merges the oldest ones into one with the name `ancient-changes`.
+    /// Caps the number of update entries: merges the oldest entries of an API version into one with the name
+    /// `ancient-changes` (`capUpdateManagers`).
     pub(super) fn cap(&mut self) {
-        const MOST: usize = 10;
+        /// The maximum number of update entries (`DefaultMaxUpdateManagers`).
+        const MAX_UPDATES: usize = 10;
         const BUCKET: &str = "ancient-changes";
         let writers =
             |all: &[Manager<'a>]| all.iter().filter(|one| one.operation == Operation::Update).count();
         let mut left = writers(&self.0);
-        if left <= MOST {
+        if left <= MAX_UPDATES {
             return;
         }
         let mut oldest: Vec<(String, String)> = (self.0.iter())
@@ -233,30 +238,31 @@ impl<'a> Managers<'a> {
             .map(|one| (one.time.as_deref().unwrap_or_default().to_owned(), one.identity()))
             .collect();
         oldest.sort();
+        // The identity of the oldest entry of each API version, into which the next ones are merged.
         let mut firsts: Vec<(String, String)> = Vec::new();
         for (_, identity) in oldest {
-            if left <= MOST {
+            if left <= MAX_UPDATES {
                 return;
             }
-            let Some(place) = self.0.iter().position(|one| one.identity() == identity) else { continue };
-            let version = self.0[place].api_version.clone().into_owned();
+            let Some(index) = self.0.iter().position(|one| one.identity() == identity) else { continue };
+            let version = self.0[index].api_version.clone().into_owned();
             let Some((_, first)) = firsts.iter().find(|(of, _)| *of == version) else {
                 firsts.push((version, identity));
                 continue;
             };
             let first = first.clone();
-            let merged = self.0.remove(place);
+            let merged = self.0.remove(index);
             let bucket = |one: &Manager<'_>| {
                 one.name == BUCKET
                     && one.operation == Operation::Update
                     && one.subresource.is_empty()
                     && one.api_version == version
             };
-            let place = self.0.iter().position(bucket);
-            let Some(place) = place.or_else(|| self.0.iter().position(|one| one.identity() == first)) else {
+            let index = self.0.iter().position(bucket);
+            let Some(index) = index.or_else(|| self.0.iter().position(|one| one.identity() == first)) else {
                 continue;
             };
-            let entry = &mut self.0[place];
+            let entry = &mut self.0[index];
             entry.name = Cow::Borrowed(BUCKET);
             entry.subresource = Cow::Borrowed("");
             let mut set = std::mem::take(&mut entry.set);

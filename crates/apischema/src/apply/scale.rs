@@ -1,4 +1,4 @@
-//! The managed fields of a Scale, which map to the replicas field of its parent object.
+//! The managed fields of a Scale, which map to the replicas field of its parent object (`scaleHandler` upstream).
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use super::element::Element;
 use super::managers::{Manager, Managers, ManagersError, Operation};
 use super::set::FieldSet;
 
-/// Maps the managed fields of an object to its Scale and back.
+/// Converts the managed fields of an object to those of its Scale, and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale<'a> {
     /// The API version of the request.
     pub api_version: &'a str,
-    /// The replicas path in each version of the parent; none for an unknown version, and an empty path for one without
-    /// a scale.
+    /// The replicas path in each version of the parent: `None` for an unknown version, and an empty path for a version
+    /// without the scale subresource.
     pub replicas: &'a dyn Replicas,
 }
 
 /// The replicas paths of a kind's versions.
 pub trait Replicas: std::fmt::Debug {
-    /// The field names of the path.
+    /// The replicas path of a version, as field names.
     fn path(&self, api_version: &str) -> Option<Vec<&str>>;
 }
 
@@ -36,7 +36,7 @@ impl Scale<'_> {
         for mut manager in Managers::read(managed)?.0 {
             let path = self.replicas.path(&manager.api_version);
             if path.is_some_and(|path| !path.is_empty() && manager.set.has(&path_of(&path))) {
-                manager.change(FieldSet::of_names(&[&["spec", "replicas"]]));
+                manager.change(FieldSet::from_names(&[&["spec", "replicas"]]));
                 manager.api_version = SCALE.into();
                 scale.0.push(manager);
             }
@@ -57,13 +57,13 @@ impl Scale<'_> {
                 continue;
             }
             let same = scale.iter().position(|one| is_from(one, &manager));
-            if let Some(place) = same {
-                scale.remove(place);
+            if let Some(index) = same {
+                scale.remove(index);
             } else {
                 let mut set = std::mem::take(&mut manager.set);
                 let mut replicas = FieldSet::default();
                 replicas.insert(&path);
-                set.take_out(&replicas);
+                set.subtract(&replicas);
                 if set.is_empty() {
                     continue;
                 }
@@ -79,7 +79,7 @@ impl Scale<'_> {
             let mut set = FieldSet::default();
             set.insert(&path_of(&path));
             manager.change(set.into_owned());
-            // A Scale has no timestamps of its own.
+            // The managed fields of a Scale have no timestamps, so those of the parent are retained.
             let known = parent.iter().find(|known| is_from(&manager, known));
             manager.time = known.and_then(|known| known.time.clone());
             manager.api_version = self.api_version.to_owned().into();
@@ -89,8 +89,8 @@ impl Scale<'_> {
     }
 }
 
-/// Whether a manager of the Scale is one of the parent. Update managers also differ by API version, which is never the
-/// same.
+/// Whether an entry of the Scale is the converted entry of the parent. Only apply entries can be: update entries are
+/// identified by their API version too, and that of a Scale differs from that of its parent.
 fn is_from(scale: &Manager<'_>, parent: &Manager<'_>) -> bool {
     scale.name == parent.name
         && scale.operation == parent.operation

@@ -1,16 +1,16 @@
-//! Sets of fields.
+//! Sets of field paths.
 
 use std::cmp::Ordering;
 
 use super::element::{Element, Path};
 
-/// A set of fields, as a trie of path elements.
+/// A set of field paths, as a trie of path elements.
 ///
-/// A field and the fields below it are different members: `.spec.replicas` may be in the set while `.spec` is not. Sets
-/// borrow names from the objects that they were found in.
+/// A field and its children are separate members: `.spec.replicas` may be in the set while `.spec` is not. Sets borrow names
+/// from the objects that they were collected from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet<'a> {
-    /// Sorted by path element; each is a member or has members below it.
+    /// The nodes in the order of their path elements. Each is a member or has descendants that are members.
     pub(super) nodes: Vec<Node<'a>>,
 }
 
@@ -29,8 +29,8 @@ impl Node<'_> {
 }
 
 impl<'a> FieldSet<'a> {
-    /// A set of paths of field names.
-    pub fn of_names(paths: &[&[&'a str]]) -> Self {
+    /// Creates a set from paths of field names.
+    pub fn from_names(paths: &[&[&'a str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
             let path: Path<'a> = path.iter().map(|name| Element::Field((*name).into())).collect();
@@ -44,35 +44,35 @@ impl<'a> FieldSet<'a> {
         self.nodes.iter().all(Node::is_empty)
     }
 
-    /// How many members it has.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.member) + node.inner.len()).sum()
     }
 
     /// Whether a path is a member.
     pub fn has(&self, path: &[Element<'_>]) -> bool {
-        let Some((last, way)) = path.split_last() else { return false };
-        let mut here = self;
-        for element in way {
-            let Some(inner) = here.inside(element) else { return false };
-            here = inner;
+        let Some((last, parents)) = path.split_last() else { return false };
+        let mut set = self;
+        for element in parents {
+            let Some(children) = set.children(element) else { return false };
+            set = children;
         }
-        here.holds(last)
+        set.contains(last)
     }
 
     /// Whether a path element is a member.
-    pub(super) fn holds(&self, element: &Element<'_>) -> bool {
-        self.find(element).is_ok_and(|place| self.nodes[place].member)
+    pub(super) fn contains(&self, element: &Element<'_>) -> bool {
+        self.find(element).is_ok_and(|index| self.nodes[index].member)
     }
 
-    /// The members below a path element, if there are any.
-    pub(super) fn inside(&self, element: &Element<'_>) -> Option<&Self> {
-        let place = self.find(element).ok()?;
-        Some(&self.nodes[place].inner).filter(|inner| !inner.nodes.is_empty())
+    /// The children of a path element, if it has any.
+    pub(super) fn children(&self, element: &Element<'_>) -> Option<&Self> {
+        let index = self.find(element).ok()?;
+        Some(&self.nodes[index].inner).filter(|inner| !inner.nodes.is_empty())
     }
 
     fn find(&self, element: &Element<'_>) -> Result<usize, usize> {
-        // Most sets are built in order, so the position is often the end.
+        // Most sets are built in order, so the end is tried before the binary search.
         match self.nodes.last().map(|last| last.element.cmp(element)) {
             None => Err(0),
             Some(Ordering::Less) => Err(self.nodes.len()),
@@ -82,25 +82,25 @@ impl<'a> FieldSet<'a> {
     }
 
     pub(super) fn node(&mut self, element: &Element<'a>) -> &mut Node<'a> {
-        let place = match self.find(element) {
-            Ok(place) => place,
-            Err(place) => {
+        let index = match self.find(element) {
+            Ok(index) => index,
+            Err(index) => {
                 let node = Node { element: element.clone(), member: false, inner: Self::default() };
-                self.nodes.insert(place, node);
-                place
+                self.nodes.insert(index, node);
+                index
             }
         };
-        &mut self.nodes[place]
+        &mut self.nodes[index]
     }
 
     /// Adds a path.
     pub fn insert(&mut self, path: &[Element<'a>]) {
-        let Some((last, way)) = path.split_last() else { return };
-        let mut here = self;
-        for element in way {
-            here = &mut here.node(element).inner;
+        let Some((last, parents)) = path.split_last() else { return };
+        let mut set = self;
+        for element in parents {
+            set = &mut set.node(element).inner;
         }
-        here.node(last).member = true;
+        set.node(last).member = true;
     }
 
     /// Adds all members of another set.
@@ -117,37 +117,37 @@ impl<'a> FieldSet<'a> {
     }
 
     /// Removes the members of another set.
-    pub fn take_out(&mut self, other: &FieldSet<'_>) {
+    pub fn subtract(&mut self, other: &FieldSet<'_>) {
         if other.nodes.is_empty() {
             return;
         }
         self.nodes.retain_mut(|node| {
-            if let Ok(place) = other.find(&node.element) {
-                let other = &other.nodes[place];
+            if let Ok(index) = other.find(&node.element) {
+                let other = &other.nodes[index];
                 node.member &= !other.member;
-                node.inner.take_out(&other.inner);
+                node.inner.subtract(&other.inner);
             }
             !node.is_empty()
         });
     }
 
-    /// Removes the members of another set and everything below them.
-    pub fn take_out_with_all_inside(&mut self, other: &FieldSet<'_>) {
+    /// Removes the members of another set with all their descendants.
+    pub fn subtract_recursively(&mut self, other: &FieldSet<'_>) {
         self.nodes.retain_mut(|node| {
-            if let Ok(place) = other.find(&node.element) {
-                let other = &other.nodes[place];
+            if let Ok(index) = other.find(&node.element) {
+                let other = &other.nodes[index];
                 if other.member {
                     return false;
                 }
-                node.inner.take_out_with_all_inside(&other.inner);
+                node.inner.subtract_recursively(&other.inner);
             }
             !node.is_empty()
         });
     }
 
-    /// The members that are in both sets.
+    /// The paths that are members of both sets.
     #[must_use]
-    pub fn common(&self, other: &FieldSet<'_>) -> Self {
+    pub fn intersection(&self, other: &FieldSet<'_>) -> Self {
         let mut nodes = Vec::new();
         let mut others = other.nodes.iter().peekable();
         for node in &self.nodes {
@@ -156,7 +156,7 @@ impl<'a> FieldSet<'a> {
             let found = Node {
                 element: node.element.clone(),
                 member: node.member && other.member,
-                inner: node.inner.common(&other.inner),
+                inner: node.inner.intersection(&other.inner),
             };
             if !found.is_empty() {
                 nodes.push(found);
@@ -165,9 +165,9 @@ impl<'a> FieldSet<'a> {
         Self { nodes }
     }
 
-    /// Retains the members that match a pattern of path elements; `None` matches any element.
+    /// The members that match a pattern of path elements, with all descendants; `None` matches any element.
     #[must_use]
-    pub fn only(&self, patterns: &[&[Option<&str>]]) -> Self {
+    pub fn matching(&self, patterns: &[&[Option<&str>]]) -> Self {
         if patterns.iter().any(|pattern| pattern.is_empty()) {
             return self.clone();
         }
@@ -184,8 +184,11 @@ impl<'a> FieldSet<'a> {
             if rest.is_empty() {
                 continue;
             }
-            let found =
-                Node { element: node.element.clone(), member: node.member, inner: node.inner.only(&rest) };
+            let found = Node {
+                element: node.element.clone(),
+                member: node.member,
+                inner: node.inner.matching(&rest),
+            };
             if !found.is_empty() {
                 nodes.push(found);
             }
@@ -193,7 +196,7 @@ impl<'a> FieldSet<'a> {
         Self { nodes }
     }
 
-    /// All members: at each level first those that end there, then those below.
+    /// The paths of all members: at each level first the members, then the descendants of each.
     pub fn paths(&self) -> Vec<Vec<Element<'a>>> {
         let mut all = Vec::new();
         self.collect(&mut Vec::new(), &mut all);
@@ -213,7 +216,7 @@ impl<'a> FieldSet<'a> {
         }
     }
 
-    /// The same set with owned data.
+    /// Converts the set to one that owns its data.
     pub fn into_owned(self) -> FieldSet<'static> {
         let nodes = self.nodes.into_iter().map(|node| Node {
             element: node.element.into_owned(),

@@ -18,7 +18,7 @@ pub struct Tracker<'t> {
     pub versions: &'t dyn Versions,
     /// The API version of the request.
     pub api_version: &'t str,
-    /// The kind's name.
+    /// The name of the kind.
     pub kind: &'t str,
     /// The subresource; empty for the object itself.
     pub subresource: &'t str,
@@ -26,9 +26,9 @@ pub struct Tracker<'t> {
     pub now: &'t str,
 }
 
-/// The metadata fields that are never managed.
+/// The fields that are never managed (`stripMeta` upstream).
 fn unmanaged() -> FieldSet<'static> {
-    FieldSet::of_names(&[
+    FieldSet::from_names(&[
         &["apiVersion"],
         &["kind"],
         &["metadata"],

@@ -74,7 +74,7 @@ pub(super) enum Identity {
 /// An object: a struct, a map, or both.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
-    /// By name.
+    /// The declared fields, sorted by name.
     pub(super) fields: Vec<Field>,
     /// The type of undeclared fields, if they are allowed.
     pub(super) others: Option<NodeId>,
@@ -93,9 +93,9 @@ pub(super) struct Field {
 
 impl Types {
     /// The type of a built-in kind's objects.
-    pub fn of_kind(kind: &Kind) -> Type<'static> {
+    pub fn for_kind(kind: &Kind) -> Type<'static> {
         let (types, structs) = &*BUILTIN;
-        let node = structs.get(kind.body.place()).copied().flatten();
+        let node = structs.get(kind.body.index()).copied().flatten();
         Type { types, node: node.unwrap_or(Builder::DEDUCED) }
     }
 
@@ -103,7 +103,7 @@ impl Types {
     ///
     /// `preserve_unknown_fields` is the old flag of the whole definition; the schema's own
     /// `x-kubernetes-preserve-unknown-fields` are read from it.
-    pub fn of_schema(open_api_v3_schema: &Value, preserve_unknown_fields: bool) -> Self {
+    pub fn from_schema(open_api_v3_schema: &Value, preserve_unknown_fields: bool) -> Self {
         custom::read(Schema::builtin(), open_api_v3_schema, preserve_unknown_fields)
     }
 
@@ -126,13 +126,13 @@ impl<'t> Type<'t> {
         &self.types.nodes[self.node.0 as usize]
     }
 
-    /// Another type of the same graph.
+    /// The type of a node of the same types.
     pub(super) fn at(self, node: NodeId) -> Self {
         Self { node, ..self }
     }
 
     /// The type of a field of an object of this type.
-    pub(super) fn inside(self, object: &Object, name: &str) -> Option<Self> {
+    pub(super) fn field_type(self, object: &Object, name: &str) -> Option<Self> {
         object.field(name).map(|field| field.node).or(object.others).map(|node| self.at(node))
     }
 }
@@ -140,8 +140,8 @@ impl<'t> Type<'t> {
 impl Object {
     /// A declared field.
     pub(super) fn field(&self, name: &str) -> Option<&Field> {
-        let place = self.fields.binary_search_by(|field| field.name.as_ref().cmp(name)).ok()?;
-        Some(&self.fields[place])
+        let index = self.fields.binary_search_by(|field| field.name.as_ref().cmp(name)).ok()?;
+        Some(&self.fields[index])
     }
 
     /// Whether the type is deduced from the value.
@@ -151,7 +151,7 @@ impl Object {
 }
 
 impl StructId {
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         usize::from(self.number())
     }
 }

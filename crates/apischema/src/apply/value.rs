@@ -21,7 +21,7 @@ pub(super) fn equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// The order of values: numbers, text, bools, lists, objects, null.
+/// The order of values, as `value.Compare` of structured-merge-diff: numbers, strings, booleans, lists, objects, null.
 pub(super) fn compare(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => compare_numbers(one, other),
@@ -84,10 +84,10 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// A value as paths in messages show it: strings in quotes, numbers as Go prints them.
-pub(super) struct Said<'a>(pub(super) &'a Value);
+/// A value as paths in error messages display it: strings in quotes, numbers as Go prints them.
+pub(super) struct Printed<'a>(pub(super) &'a Value);
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for Printed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::Null => f.write_str("null"),
@@ -96,13 +96,13 @@ impl fmt::Display for Said<'_> {
             Value::String(text) => f.write_str(&quote(text)),
             Value::Array(list) => {
                 f.write_str("[")?;
-                for (place, value) in list.iter().enumerate() {
-                    write!(f, "{}{}", if place == 0 { "" } else { "," }, Said(value))?;
+                for (index, value) in list.iter().enumerate() {
+                    write!(f, "{}{}", if index == 0 { "" } else { "," }, Printed(value))?;
                 }
                 f.write_str("]")
             }
             Value::Object(object) => {
-                object.iter().try_for_each(|(name, value)| write!(f, "{name}={}", Said(value)))
+                object.iter().try_for_each(|(name, value)| write!(f, "{name}={}", Printed(value)))
             }
         }
     }

@@ -12,13 +12,13 @@ use crate::schema::{Kind, Schema};
 
 /// The API versions of a kind, with conversion and types.
 pub trait Versions: Sync {
-    /// Converts an object to another version, with its type there; none for an unknown version.
+    /// Converts an object to another version. Returns the type of the kind in that version too; `None` for an unknown version.
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)>;
 
-    /// The fields that a request to this endpoint does not change, in a version (upstream's reset fields).
+    /// The fields in a version that a request to this endpoint does not change (`resetFields` upstream).
     fn ignored(&self, api_version: &str) -> &Ignored;
 
-    /// The empty object of the kind.
+    /// An empty object of the kind.
     fn empty(&self) -> Value;
 
     /// Whether objects may not match their types yet.
@@ -33,25 +33,25 @@ pub enum Ignored {
     /// None.
     #[default]
     Nothing,
-    /// These fields, and everything below them.
+    /// These fields with all their descendants.
     Fields(FieldSet<'static>),
-    /// All fields except those below these paths; `None` matches any element.
+    /// All fields except these paths and their descendants; `None` matches any element.
     AllBut(Vec<Vec<Option<&'static str>>>),
 }
 
 impl Ignored {
-    /// These fields, and everything below them.
+    /// Ignores fields with all their descendants.
     pub fn fields(paths: &[&[&'static str]]) -> Self {
-        Self::Fields(FieldSet::of_names(paths))
+        Self::Fields(FieldSet::from_names(paths))
     }
 
     pub(super) fn filter(&self, set: &mut FieldSet<'_>) {
         match self {
             Self::Nothing => {}
-            Self::Fields(fields) => set.take_out_with_all_inside(fields),
+            Self::Fields(fields) => set.subtract_recursively(fields),
             Self::AllBut(patterns) => {
                 let patterns: Vec<&[Option<&str>]> = patterns.iter().map(Vec::as_slice).collect();
-                *set = set.only(&patterns);
+                *set = set.matching(&patterns);
             }
         }
     }
@@ -70,7 +70,7 @@ pub struct OneVersion<'t> {
 
 impl Versions for OneVersion<'_> {
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)> {
-        (api_version == self.api_version).then(|| (Types::of_kind(self.kind), Cow::Borrowed(object)))
+        (api_version == self.api_version).then(|| (Types::for_kind(self.kind), Cow::Borrowed(object)))
     }
 
     fn ignored(&self, _: &str) -> &Ignored {
@@ -93,7 +93,7 @@ pub struct CustomVersions<'t> {
     pub types: &'t [(String, Arc<Types>)],
     /// The fields that a request does not change.
     pub ignored: &'t Ignored,
-    /// Whether they are ignored in every version, as for a status, and not only in that of the request.
+    /// Whether the fields are ignored in every version, as for the status, or only in that of the request.
     pub ignored_in_all: bool,
 }
 

@@ -34,7 +34,7 @@ struct TypeError {
     message: String,
 }
 
-/// All values that do not match their types.
+/// The values that do not match their types.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TypeErrors(Vec<TypeError>);
 
@@ -43,8 +43,8 @@ impl TypeErrors {
         Self(vec![TypeError { path: String::new(), message: message.into() }])
     }
 
-    /// The same errors with a path element in front.
-    fn behind(mut self, element: &Element<'_>) -> Self {
+    /// Prefixes the paths of the errors with an element.
+    fn prefixed(mut self, element: &Element<'_>) -> Self {
         if !self.0.is_empty() {
             let step = element.to_string();
             for error in &mut self.0 {
@@ -54,30 +54,30 @@ impl TypeErrors {
         self
     }
 
-    fn and(&mut self, other: Result<(), Self>) {
+    fn extend(&mut self, other: Result<(), Self>) {
         if let Err(errors) = other {
             self.0.extend(errors.0);
         }
     }
 
-    fn answer(self) -> Result<(), Self> {
+    fn into_result(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 }
 
 impl fmt::Display for TypeErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let say = |f: &mut fmt::Formatter<'_>, error: &TypeError| match error.path.as_str() {
+        let write_one = |f: &mut fmt::Formatter<'_>, error: &TypeError| match error.path.as_str() {
             "" => f.write_str(&error.message),
             path => write!(f, "{path}: {}", error.message),
         };
         if let [error] = &self.0[..] {
-            return say(f, error);
+            return write_one(f, error);
         }
         f.write_str("errors:")?;
         self.0.iter().try_for_each(|error| {
             f.write_str("\n  ")?;
-            say(f, error)
+            write_one(f, error)
         })
     }
 }
@@ -93,8 +93,8 @@ enum Form<'t> {
 }
 
 impl<'t> Form<'t> {
-    /// The alternative of a type that matches a value; without a match or a value, the first one.
-    fn of(node: &'t Node, value: Option<&Value>) -> Option<Self> {
+    /// Selects the alternative of a type that matches a value; the first alternative if none matches or there is no value.
+    fn for_value(node: &'t Node, value: Option<&Value>) -> Option<Self> {
         let object = || node.object.as_ref().map(Self::Object);
         let scalar = || node.scalar.map(Self::Scalar);
         let list = || node.list.as_ref().map(Self::List);
@@ -173,7 +173,7 @@ fn keyed<'a>(
             let why = "associative list may not have non-map types";
             return Err(format!("couldn't find default value for {name}: {why}"));
         };
-        // A missing key without a default differs from a key with a value.
+        // A missing key without a default is not part of the path element.
         if let Some(default) = object.field(name).and_then(|field| field.default.as_ref()) {
             found.push((Cow::Borrowed(name), Cow::Borrowed(default)));
         }

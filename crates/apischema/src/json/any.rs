@@ -1,4 +1,4 @@
-//! Values of no known type.
+//! Decoding of values without a type.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Number, Value};
 
 use super::context::Context;
 
-/// Reads any value, within the bounds.
+/// Decodes any value, within the bounds on depth and number of values.
 pub(super) struct Seed<'c, 's> {
     context: &'c mut Context<'s>,
     reporting: bool,
 }
 
 impl<'c, 's> Seed<'c, 's> {
-    /// A decoder that reports duplicate fields.
+    /// Creates a decoder that reports duplicate fields.
     pub(super) fn reporting(context: &'c mut Context<'s>) -> Self {
         Self { context, reporting: true }
     }
 
-    /// A decoder that takes the last of duplicate fields without a report.
+    /// Creates a decoder that uses the last of duplicate fields and does not report them.
     pub(super) fn silent(context: &'c mut Context<'s>) -> Self {
         Self { context, reporting: false }
     }

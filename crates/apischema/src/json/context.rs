@@ -7,45 +7,45 @@ use super::{DecodeError, MAX_DEPTH, StrictError};
 use crate::schema::Schema;
 use crate::zero::{Budget, OverBudget};
 
-/// Upstream stops counting here.
+/// The maximum number of strict errors, as in `sigs.k8s.io/json`.
 const MAX_STRICT_ERRORS: usize = 100;
 
-/// A value that its field cannot have.
+/// A value that does not have the type of its field.
 pub(super) enum Mismatch {
-    /// Of the wrong type: what was found, and the Go name of what belongs there.
-    Type { found: String, go: String, place: String },
-    /// For another reason.
+    /// A value of the wrong type: the JSON type that was found, and the Go names of the expected type and of the field.
+    Type { found: String, go: String, go_field: String },
+    /// Another mismatch, with its message.
     Other(String),
 }
 
 impl Mismatch {
-    fn sentence(self) -> String {
+    fn message(self) -> String {
         match self {
-            Self::Type { found, go, place } => {
-                format!("json: cannot unmarshal {found} into Go {place} of type {go}")
+            Self::Type { found, go, go_field } => {
+                format!("json: cannot unmarshal {found} into Go {go_field} of type {go}")
             }
-            Self::Other(sentence) => sentence,
+            Self::Other(message) => message,
         }
     }
 }
 
-/// Where the reader stands, and what it has met so far.
+/// The state of a decoder: its position in the body, and the errors so far.
 pub(super) struct Context<'s> {
     pub(super) schema: &'s Schema,
     pub(super) strict: Vec<StrictError>,
     pub(super) budget: Budget,
-    /// The struct whose field is being read.
+    /// The struct whose field is being decoded.
     pub(super) owner: Option<&'static str>,
-    /// Fields from the root, without indexes: as Go's type errors name a place.
+    /// The fields from the root, without indexes, as Go's type errors display them.
     pub(super) fields: Vec<&'static str>,
-    /// Whether unknown and duplicate fields are not reported: inside values that upstream decodes without strictness.
+    /// Whether unknown and duplicate fields are not reported, as in values that upstream decodes without strictness.
     quiet: bool,
-    /// Keys and indexes from the root: as strict errors name a place.
+    /// The keys and indexes from the root, as strict errors display them.
     path: String,
     depth: usize,
     /// The first value of a wrong type; decoding continues.
     mismatch: Option<Mismatch>,
-    /// What ended the reading.
+    /// The error that aborted decoding.
     fatal: Option<DecodeError>,
 }
 
@@ -65,69 +65,72 @@ impl<'s> Context<'s> {
         }
     }
 
-    /// The result of a whole reading: what ended it, else the first mismatch, else the value.
-    pub(super) fn answer(&mut self, read: Result<Value, serde_json::Error>) -> Result<Value, DecodeError> {
+    /// The result of decoding: the error that aborted it, else the first mismatch, else the value.
+    pub(super) fn finish(&mut self, read: Result<Value, serde_json::Error>) -> Result<Value, DecodeError> {
         match (self.fatal.take(), read, self.mismatch.take()) {
             (Some(fatal), _, _) => Err(fatal),
             (None, Err(error), _) => Err(DecodeError::Syntax(error.to_string())),
-            (None, Ok(_), Some(mismatch)) => Err(DecodeError::Type(mismatch.sentence())),
+            (None, Ok(_), Some(mismatch)) => Err(DecodeError::Type(mismatch.message())),
             (None, Ok(value), None) => Ok(value),
         }
     }
 
-    /// Remembers that a value has the wrong type, if it is the first.
+    /// Records a value of the wrong type. Only the first mismatch is reported, as in Go.
     pub(super) fn mismatch(&mut self, found: &str, go: &str) {
         if self.mismatch.is_none() {
-            let place = self.place();
+            let go_field = self.go_field();
             let go = go.trim_start_matches('*').to_owned();
-            self.mismatch = Some(Mismatch::Type { found: found.to_owned(), go, place });
+            self.mismatch = Some(Mismatch::Type { found: found.to_owned(), go, go_field });
         }
     }
 
-    /// Remembers a sentence about a value, if it is the first.
-    pub(super) fn remember(&mut self, sentence: String) {
-        self.mismatch.get_or_insert(Mismatch::Other(sentence));
+    /// Records a mismatch with its message. Only the first mismatch is reported.
+    pub(super) fn set_mismatch(&mut self, message: String) {
+        self.mismatch.get_or_insert(Mismatch::Other(message));
     }
 
-    /// The place as Go's type errors name it.
-    fn place(&self) -> String {
+    /// The current field, as Go's type errors display it.
+    fn go_field(&self) -> String {
         match self.owner {
             Some(owner) => format!("struct field {owner}.{}", self.fields.join(".")),
             None => "value".to_owned(),
         }
     }
 
-    /// Ends the reading: a type that reads its own JSON has met a value it cannot have.
-    pub(super) fn refuse_type<E: de::Error>(&mut self, found: &str, go: &str) -> E {
-        let (place, found, go) = (self.place(), found.to_owned(), go.to_owned());
-        self.refuse(Mismatch::Type { found, go, place }.sentence())
+    /// Aborts decoding: a type with its own decoder has rejected the type of a value.
+    pub(super) fn fail_type<E: de::Error>(&mut self, found: &str, go: &str) -> E {
+        let go_field = self.go_field();
+        let found = found.to_owned();
+        let go = go.to_owned();
+        self.fail(Mismatch::Type { found, go, go_field }.message())
     }
 
-    /// Decodes a value separately, as upstream decodes a schema inside a schema: without strict errors, and with the
-    /// first mismatch as a fatal error at the path of the value.
-    pub(super) fn apart<T, E: de::Error>(
+    /// Decodes a value with a context of its own, as upstream decodes a schema inside a schema: without strict errors, and with
+    /// the first mismatch as a fatal error at the path of the value.
+    pub(super) fn decode_separately<T, E: de::Error>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (quiet, mismatch) = (std::mem::replace(&mut self.quiet, true), self.mismatch.take());
+        let quiet = std::mem::replace(&mut self.quiet, true);
+        let mismatch = self.mismatch.take();
         let outside = (self.owner.take(), std::mem::take(&mut self.fields));
         let answer = read(self);
         self.quiet = quiet;
         (self.owner, self.fields) = outside;
         match std::mem::replace(&mut self.mismatch, mismatch) {
             None => answer,
-            Some(Mismatch::Type { found, go, .. }) => Err(self.refuse_type(&found, &go)),
-            Some(Mismatch::Other(sentence)) => Err(self.refuse(sentence)),
+            Some(Mismatch::Type { found, go, .. }) => Err(self.fail_type(&found, &go)),
+            Some(Mismatch::Other(message)) => Err(self.fail(message)),
         }
     }
 
     /// Aborts decoding: a type with its own decoder has rejected a value.
-    pub(super) fn refuse<E: de::Error>(&mut self, sentence: String) -> E {
-        self.fatal.get_or_insert(DecodeError::Type(sentence));
+    pub(super) fn fail<E: de::Error>(&mut self, message: String) -> E {
+        self.fatal.get_or_insert(DecodeError::Type(message));
         E::custom("refused")
     }
 
-    /// Counts one more value.
+    /// Counts a value against the budget.
     pub(super) fn spend<E: de::Error>(&mut self) -> Result<(), E> {
         self.budget.spend().map_err(|over| self.too_large(over))
     }
@@ -137,7 +140,7 @@ impl<'s> Context<'s> {
         E::custom("too large")
     }
 
-    /// One level down; [`leave`](Self::leave) comes back.
+    /// Enters an object or a list; [`leave`](Self::leave) leaves it. Fails if it is nested too deeply.
     pub(super) fn enter<E: de::Error>(&mut self) -> Result<(), E> {
         if let Some(depth) = self.depth.checked_sub(1) {
             self.depth = depth;
@@ -152,7 +155,7 @@ impl<'s> Context<'s> {
         self.depth += 1;
     }
 
-    /// Adds a key to the path; the answer is what [`back_to`](Self::back_to) wants.
+    /// Adds a key to the path. Returns the length before, with which [`back_to`](Self::back_to) restores the path.
     pub(super) fn push_key(&mut self, key: &str) -> usize {
         let before = self.path.len();
         if before > 0 {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{Field, Schema, Shape, StructId, TypeId};
 
-/// Appends a value of a struct to `out`. Fields that the struct does not have follow its own.
+/// Appends a value of a struct to `out`. Fields that the struct does not have come last.
 pub fn write_struct(schema: &Schema, id: StructId, value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(object) => {

@@ -15,7 +15,7 @@ fn struct_is_settled(schema: &Schema, id: StructId, value: &Value, depth: usize)
     let (Some(object), Some(depth)) = (value.as_object(), depth.checked_sub(1)) else { return true };
     object.iter().all(|(name, inner)| {
         schema[id].field(name).is_none_or(|field| {
-            !(field.distinguishes_empty && zero::leaves_out(schema, field, inner))
+            !(field.distinguishes_empty && zero::omits(schema, field, inner))
                 && type_is_settled(schema, schema[field.ty].shape, inner, depth)
         })
     })
@@ -57,7 +57,7 @@ fn settle_struct(schema: &Schema, id: StructId, value: &mut Value, depth: usize)
     let (Some(object), Some(depth)) = (value.as_object_mut(), depth.checked_sub(1)) else { return };
     object.retain(|name, inner| {
         let Some(field) = schema[id].field(name) else { return true };
-        if field.distinguishes_empty && zero::leaves_out(schema, field, inner) {
+        if field.distinguishes_empty && zero::omits(schema, field, inner) {
             return false;
         }
         settle_type(schema, schema[field.ty].shape, inner, depth);

@@ -1,4 +1,4 @@
-//! Structs: fields looked up in the table.
+//! Decoding of structs, whose fields are looked up in the table.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use super::value::Seed as ValueSeed;
 use crate::schema::{Field, Struct, StructId};
 use crate::zero;
 
-/// Reads an object of a struct.
+/// Decodes an object of a struct.
 pub(super) fn seed<'c, 's>(context: &'c mut Context<'s>, id: StructId) -> Seed<'c, 's> {
-    Seed { context, id, go: None, begun: None, nullable: true }
+    Seed { context, id, go: None, previous: None, nullable: true }
 }
 
 /// Reads an object of a struct.
 pub(super) struct Seed<'c, 's> {
     pub(super) context: &'c mut Context<'s>,
     pub(super) id: StructId,
-    /// The type's Go name, where it is not simply the struct's.
+    /// The Go name of the type, if it differs from that of the struct.
     pub(super) go: Option<&'static str>,
     /// The value of an earlier duplicate field, into which Go's decoder continues to decode.
-    pub(super) begun: Option<Value>,
-    /// Whether null takes back what was begun, as it does behind a pointer.
+    pub(super) previous: Option<Value>,
+    /// Whether null clears the value of an earlier duplicate field, as it does for a pointer.
     pub(super) nullable: bool,
 }
 
@@ -54,12 +54,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let Self { context, id, begun, .. } = self;
-        let mut object = match begun {
+        let Self { context, id, previous, .. } = self;
+        let mut object = match previous {
             Some(Value::Object(object)) => object,
             _ => Map::new(),
         };
-        let goes_on = !object.is_empty();
+        let continues = !object.is_empty();
         let schema = context.schema;
         let owner = &schema[id];
         context.enter()?;
@@ -67,30 +67,30 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let mut seen = Seen::default();
         while let Some(key) = access.next_key_seed(Key { owner })? {
             let field = match key {
-                Found::Field(place) => &owner.fields()[place],
+                Found::Field(index) => &owner.fields()[index],
                 Found::Unknown(name) => {
                     context.unknown(&name);
                     access.next_value::<IgnoredAny>()?;
                     continue;
                 }
             };
-            let Found::Field(place) = key else { continue };
-            let again = seen.again(place);
+            let Found::Field(index) = key else { continue };
+            let again = seen.again(index);
             if again {
                 context.duplicate(field.json);
             }
-            let begun = if again || goes_on { object.remove(field.json) } else { None };
+            let previous = if again || continues { object.remove(field.json) } else { None };
             let before = context.push_key(field.json);
             let depth = context.fields.len();
             context.fields.extend(field.through);
             context.fields.push(field.json);
             context.owner = Some(owner.name);
             let value =
-                access.next_value_seed(ValueSeed { context, ty: field.ty, begun, nullable: false })?;
+                access.next_value_seed(ValueSeed { context, ty: field.ty, previous, nullable: false })?;
             context.owner = outside;
             context.fields.truncate(depth);
             context.back_to(before);
-            place_value(&mut object, schema, field, value);
+            insert_value(&mut object, schema, field, value);
         }
         context.leave();
         zero::fill(schema, id, &mut object, &mut context.budget).map_err(|over| context.too_large(over))?;
@@ -98,7 +98,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(self.begun.filter(|_| !self.nullable).unwrap_or(Value::Null))
+        Ok(self.previous.filter(|_| !self.nullable).unwrap_or(Value::Null))
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
@@ -127,21 +127,22 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &Field, mut value: Value) {
-    // An empty list is none, but an empty list of managers removes them, which no other form of the
-    // object can express: a list with one empty entry means the same.
+fn insert_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &Field, mut value: Value) {
+    // Empty lists are dropped, but an empty `managedFields` resets the managers. A list with one empty entry has the same
+    // meaning and survives.
     if field.json == "managedFields" && value.as_array().is_some_and(Vec::is_empty) {
         value = Value::Array(vec![Value::Object(Map::new())]);
     }
     let is_distinguished = field.distinguishes_empty && !value.is_null();
-    if zero::leaves_out(schema, field, &value) && !is_distinguished {
+    if zero::omits(schema, field, &value) && !is_distinguished {
         object.remove(field.json);
     } else {
         object.insert(field.json.to_owned(), value);
     }
 }
 
-/// Which fields were there already.
+/// The fields that were already decoded, to find duplicates. No struct but `JSONSchemaProps` and the like has many fields, so
+/// a bit mask avoids an allocation.
 #[derive(Default)]
 struct Seen {
     first: u128,
@@ -149,22 +150,22 @@ struct Seen {
 }
 
 impl Seen {
-    /// Notes a field, and says whether it was noted before.
-    fn again(&mut self, place: usize) -> bool {
-        if place < 128 {
-            let bit = 1 << place;
+    /// Adds a field. Returns whether it is a duplicate.
+    fn again(&mut self, index: usize) -> bool {
+        if index < 128 {
+            let bit = 1 << index;
             let again = self.first & bit != 0;
             self.first |= bit;
             again
         } else {
-            let again = self.rest.contains(&place);
-            self.rest.push(place);
+            let again = self.rest.contains(&index);
+            self.rest.push(index);
             again
         }
     }
 }
 
-/// Looks a key up without keeping it.
+/// Looks up a field name without allocating a string for it.
 struct Key<'s> {
     owner: &'s Struct,
 }
@@ -191,7 +192,7 @@ impl Visitor<'_> for Key<'_> {
 
     fn visit_str<E>(self, name: &str) -> Result<Found, E> {
         Ok(match self.owner.fields().binary_search_by(|field| field.json.cmp(name)) {
-            Ok(place) => Found::Field(place),
+            Ok(index) => Found::Field(index),
             Err(_) => Found::Unknown(name.to_owned()),
         })
     }

@@ -1,4 +1,4 @@
-//! Values of a type of the table.
+//! Decoding of values by their type in the table.
 
 use std::fmt;
 
@@ -16,13 +16,13 @@ use crate::scalar::time::{self, Precision};
 use crate::schema::{Shape, StructId, TypeId};
 use crate::zero;
 
-/// Reads a value of a type.
+/// Decodes a value of a type.
 pub(super) struct Seed<'c, 's> {
     pub(super) context: &'c mut Context<'s>,
     pub(super) ty: TypeId,
     /// The value of an earlier duplicate field, into which Go's decoder continues to decode.
-    pub(super) begun: Option<Value>,
-    /// Whether null takes back what was begun, as it does behind a pointer.
+    pub(super) previous: Option<Value>,
+    /// Whether null clears the value of an earlier duplicate field, as it does for a pointer.
     pub(super) nullable: bool,
 }
 
@@ -37,13 +37,13 @@ impl Seed<'_, '_> {
         Value::Null
     }
 
-    /// What null leaves of what was begun.
+    /// The result of null: Go's decoder keeps the value of an earlier duplicate field for scalars and structs.
     fn after_null(self) -> Value {
         let kept = matches!(
             self.shape(),
             Shape::Text | Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Struct(_)
         );
-        if kept && !self.nullable { self.begun.unwrap_or(Value::Null) } else { Value::Null }
+        if kept && !self.nullable { self.previous.unwrap_or(Value::Null) } else { Value::Null }
     }
 }
 
@@ -55,8 +55,8 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
             Shape::Pointer(inner) => Seed { ty: inner, nullable: true, ..self }.deserialize(deserializer),
             Shape::Struct(id) => {
                 let go = Some(self.context.schema[self.ty].go);
-                let Self { context, begun, nullable, .. } = self;
-                let seed = structure::Seed { context, id, go, begun, nullable };
+                let Self { context, previous, nullable, .. } = self;
+                let seed = structure::Seed { context, id, go, previous, nullable };
                 seed.deserialize(deserializer)
             }
             Shape::RawExtension | Shape::FieldsV1 | Shape::Json | Shape::Any => {
@@ -74,7 +74,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     }
 }
 
-/// Any scalar will do, by the text it was sent as.
+/// Decodes a quantity from its raw text: numbers are accepted too, and converting them to floats would lose digits.
 fn quantity<E: de::Error>(context: &mut Context<'_>, raw: &RawValue) -> Result<Value, E> {
     let text = raw.get();
     if text == "null" {
@@ -83,7 +83,7 @@ fn quantity<E: de::Error>(context: &mut Context<'_>, raw: &RawValue) -> Result<V
     let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     match Quantity::wire_form(quoted.unwrap_or(text)) {
         Ok(kept) => Ok(Value::String(kept.into_owned())),
-        Err(error) => Err(context.refuse(error.to_string())),
+        Err(error) => Err(context.fail(error.to_string())),
     }
 }
 
@@ -101,7 +101,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
         match self.shape() {
             Shape::Bool | Shape::SchemaOrBool(_) => Ok(Value::Bool(value)),
-            _ => self.refuse_or_skip("bool", "bool"),
+            _ => self.fail_or_skip("bool", "bool"),
         }
     }
 
@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Int32 | Shape::IntOrString if small => Ok(Value::from(value)),
             Shape::Int64 | Shape::Double => Ok(Value::from(value)),
             Shape::Int32 => Ok(self.wrong(&format!("number {value}"))),
-            _ => self.refuse_or_skip(&format!("number {value}"), "number"),
+            _ => self.fail_or_skip(&format!("number {value}"), "number"),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
         let number = scalar::number(value).unwrap_or(Value::Null);
-        // A whole number in a notation with a point is none to Go; Debug shows the point.
+        // Go rejects an integral number that is written with a point; `Debug` prints the point.
         self.beyond(&format!("{value:?}"), number)
     }
 
@@ -133,8 +133,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Text | Shape::IntOrString => Ok(Value::String(value.to_owned())),
             Shape::Bytes => match scalar::from_base64(value) {
                 Ok(bytes) => Ok(Value::String(scalar::base64(&bytes))),
-                Err(place) => {
-                    self.context.remember(format!("illegal base64 data at input byte {place}"));
+                Err(position) => {
+                    self.context.set_mismatch(format!("illegal base64 data at input byte {position}"));
                     Ok(Value::Null)
                 }
             },
@@ -142,9 +142,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::MicroTime => moment(self.context, value, Precision::Micros),
             Shape::Duration => match duration::parse(value) {
                 Ok(nanos) => Ok(Value::String(duration::format(nanos))),
-                Err(error) => Err(self.context.refuse(error.to_string())),
+                Err(error) => Err(self.context.fail(error.to_string())),
             },
-            Shape::SchemaOrBool(_) => Err(self.context.refuse("boolean or JSON schema expected".to_owned())),
+            Shape::SchemaOrBool(_) => Err(self.context.fail("boolean or JSON schema expected".to_owned())),
             Shape::SchemaOrArray(_) | Shape::SchemaOrStrings(_) => Ok(Value::Null),
             _ => Ok(self.wrong("string")),
         }
@@ -158,10 +158,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Bytes => return listed_bytes(self.context, access),
             _ => {
                 while access.next_element::<IgnoredAny>()?.is_some() {}
-                return self.refuse_or_skip("array", "array");
+                return self.fail_or_skip("array", "array");
             }
         };
-        let mut begun = match self.begun {
+        let mut previous = match self.previous {
             Some(Value::Array(list)) => list.into_iter(),
             _ => Vec::new().into_iter(),
         };
@@ -170,7 +170,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let mut list = Vec::new();
         loop {
             let before = context.push_index(list.len());
-            let next = access.next_element_seed(ElementSeed { context, element, begun: begun.next() })?;
+            let next =
+                access.next_element_seed(ElementSeed { context, element, previous: previous.next() })?;
             context.back_to(before);
             match next {
                 Some(value) => list.push(value),
@@ -179,7 +180,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         }
         context.leave();
         match element {
-            // None of the two is there then.
+            // Upstream leaves both alternatives of the union unset then.
             Element::Schema(_) | Element::Name if list.is_empty() => Ok(Value::Null),
             _ => Ok(Value::Array(list)),
         }
@@ -188,7 +189,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         match self.shape() {
             Shape::Map(inner) => {
-                let begun = match self.begun {
+                let previous = match self.previous {
                     Some(Value::Object(map)) => map,
                     _ => Map::new(),
                 };
@@ -201,12 +202,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                     }
                     let before = context.push_key(&key);
                     let element = Element::Type(inner);
-                    let value = access.next_value_seed(ElementSeed { context, element, begun: None })?;
+                    let value = access.next_value_seed(ElementSeed { context, element, previous: None })?;
                     context.back_to(before);
                     map.insert(key, value);
                 }
                 context.leave();
-                for (key, value) in begun {
+                for (key, value) in previous {
                     map.entry(key).or_insert(value);
                 }
                 Ok(Value::Object(map))
@@ -216,7 +217,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             }
             _ => {
                 while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                self.refuse_or_skip("object", "object")
+                self.fail_or_skip("object", "object")
             }
         }
     }
@@ -225,24 +226,22 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 impl Seed<'_, '_> {
     /// Handles a value of the wrong type: types with their own decoder abort decoding, the others are skipped and
     /// reported at the end.
-    fn refuse_or_skip<E: de::Error>(self, number: &str, found: &str) -> Result<Value, E> {
+    fn fail_or_skip<E: de::Error>(self, number: &str, found: &str) -> Result<Value, E> {
         match self.shape() {
-            Shape::Time | Shape::MicroTime | Shape::Duration => {
-                Err(self.context.refuse_type(found, "string"))
-            }
-            Shape::IntOrString => Err(self.context.refuse_type(number, "int32")),
-            Shape::SchemaOrBool(_) => Err(self.context.refuse("boolean or JSON schema expected".to_owned())),
+            Shape::Time | Shape::MicroTime | Shape::Duration => Err(self.context.fail_type(found, "string")),
+            Shape::IntOrString => Err(self.context.fail_type(number, "int32")),
+            Shape::SchemaOrBool(_) => Err(self.context.fail("boolean or JSON schema expected".to_owned())),
             Shape::SchemaOrArray(_) | Shape::SchemaOrStrings(_) => Ok(Value::Null),
             _ => Ok(self.wrong(found)),
         }
     }
 
-    /// A number that is no whole one of 64 bits.
+    /// Handles a number that is not an `i64`.
     fn beyond<E: de::Error>(self, text: &str, number: Value) -> Result<Value, E> {
         match self.shape() {
             Shape::Double => Ok(number),
             Shape::Int32 | Shape::Int64 => Ok(self.wrong(&format!("number {text}"))),
-            _ => self.refuse_or_skip(&format!("number {text}"), "number"),
+            _ => self.fail_or_skip(&format!("number {text}"), "number"),
         }
     }
 }
@@ -252,13 +251,13 @@ fn moment<E: de::Error>(context: &mut Context<'_>, text: &str, precision: Precis
         Ok(moment) if moment.is_none() => Ok(Value::Null),
         Ok(moment) => match moment.text(precision) {
             Some(text) => Ok(Value::String(text)),
-            None => Err(context.refuse(format!("parsing time {text:?}: year out of range"))),
+            None => Err(context.fail(format!("parsing time {text:?}: year out of range"))),
         },
-        Err(error) => Err(context.refuse(error.to_string())),
+        Err(error) => Err(context.fail(error.to_string())),
     }
 }
 
-/// Bytes that were sent as a list of numbers, which Go takes too.
+/// Decodes bytes from a list of numbers, which Go accepts besides base64.
 fn listed_bytes<'de, A: SeqAccess<'de>>(context: &mut Context<'_>, mut access: A) -> Result<Value, A::Error> {
     let mut bytes = Vec::new();
     while let Some(element) = access.next_element_seed(any::Seed::silent(context))? {
@@ -284,13 +283,13 @@ fn listed_bytes<'de, A: SeqAccess<'de>>(context: &mut Context<'_>, mut access: A
     Ok(Value::String(scalar::base64(&bytes)))
 }
 
-/// A schema inside a schema that might have been something else.
+/// Decodes the schema of a union such as `JSONSchemaPropsOrBool`.
 fn schema_inside<'de, D: de::Deserializer<'de>>(
     context: &mut Context<'_>,
     id: StructId,
     deserializer: D,
 ) -> Result<Value, D::Error> {
-    context.apart(|context| structure::seed(context, id).deserialize(deserializer))
+    context.decode_separately(|context| structure::seed(context, id).deserialize(deserializer))
 }
 
 #[derive(Clone, Copy)]
@@ -300,31 +299,32 @@ enum Element {
     Name,
 }
 
-/// An element of a list or map: null is the zero of its type.
+/// Decodes an element of a list or map. Null becomes the zero value of the type.
 struct ElementSeed<'c, 's> {
     context: &'c mut Context<'s>,
     element: Element,
-    begun: Option<Value>,
+    previous: Option<Value>,
 }
 
 impl<'de> DeserializeSeed<'de> for ElementSeed<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        let Self { context, element, begun } = self;
+        let Self { context, element, previous } = self;
         let value = match element {
-            Element::Type(ty) => Seed { context, ty, begun, nullable: false }.deserialize(deserializer)?,
+            Element::Type(ty) => Seed { context, ty, previous, nullable: false }.deserialize(deserializer)?,
             Element::Schema(id) => schema_inside(context, id, deserializer)?,
-            Element::Name => context.apart(|context| deserializer.deserialize_any(Name { context }))?,
+            Element::Name => {
+                context.decode_separately(|context| deserializer.deserialize_any(Name { context }))?
+            }
         };
         match (value, element) {
             (Value::Null, Element::Type(ty)) => match context.schema[ty].shape {
-                // Absent bytes and wrapped lists come back from storage as empty ones.
+                // Upstream's storage returns empty bytes and wrapped lists for missing ones.
                 Shape::Bytes => Ok(Value::String(String::new())),
                 Shape::WrappedList(_) => Ok(Value::Array(Vec::new())),
-                _ => {
-                    zero::of(context.schema, ty, &mut context.budget).map_err(|over| context.too_large(over))
-                }
+                _ => zero::value(context.schema, ty, &mut context.budget)
+                    .map_err(|over| context.too_large(over)),
             },
             (Value::Null, Element::Schema(_)) => Ok(Value::Object(Map::new())),
             (value, _) => Ok(value),
@@ -332,7 +332,7 @@ impl<'de> DeserializeSeed<'de> for ElementSeed<'_, '_> {
     }
 }
 
-/// A name in the list that may stand in the place of a schema.
+/// Decodes a name in the list of `JSONSchemaPropsOrStringArray`.
 struct Name<'c, 's> {
     context: &'c mut Context<'s>,
 }

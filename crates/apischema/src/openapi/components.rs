@@ -1,4 +1,4 @@
-//! The schemas of a document: those its operations speak of, and all that these are made of.
+//! The schemas of a document: those that its operations refer to, and all that these refer to.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl<'s> Components<'s> {
         Self { schema, group, version, done: BTreeMap::new(), waiting: Vec::new() }
     }
 
-    /// A reference to the schema of a kind; nothing if the table does not have it.
+    /// A reference to the schema of a kind; `None` if the table does not have the kind.
     pub(super) fn kind(&mut self, group: &str, version: &str, kind: &str) -> Option<Value> {
         let found = self.schema.kind(group, version, kind)?;
         Some(self.structure(found.body))
@@ -38,7 +38,7 @@ impl<'s> Components<'s> {
         let Some(found) = self.schema.kind(group, version, kind) else { return Vec::new() };
         let own = self.schema[found.body].fields().iter().filter(|field| field.through.is_none());
         own.filter_map(|field| match self.schema[self.schema.pointee(field.ty)].shape {
-            // A list of texts is the parameter several times over.
+            // A list is sent as a repeated query parameter.
             Shape::Text | Shape::List(_) => Some((field.json, "string")),
             Shape::Bool => Some((field.json, "boolean")),
             Shape::Int32 | Shape::Int64 => Some((field.json, "integer")),
@@ -52,7 +52,7 @@ impl<'s> Components<'s> {
         self.special("apimachinery/pkg/apis/meta/v1", "Patch", json!({ "type": "object" }))
     }
 
-    /// Everything that was referred to, and what that refers to.
+    /// All schemas that were referred to, directly or indirectly.
     pub(super) fn finish(mut self) -> BTreeMap<String, Value> {
         while let Some(id) = self.waiting.pop() {
             let described = self.describe(id);
@@ -64,7 +64,7 @@ impl<'s> Components<'s> {
     fn structure(&mut self, id: StructId) -> Value {
         let name = name(&self.schema[id]);
         if !self.done.contains_key(&name) {
-            // Described later; noted now, so that it is described once.
+            // The placeholder ends the recursion of schemas that refer to themselves.
             self.done.insert(name.clone(), Value::Null);
             self.waiting.push(id);
         }
@@ -105,7 +105,7 @@ impl<'s> Components<'s> {
         Value::Object(described)
     }
 
-    /// The names under which a struct is a kind; those of the machinery are of every group version.
+    /// The groups, versions and kinds that have the struct. Kinds of `meta.k8s.io` belong to every group version.
     fn kinds_of(&self, id: StructId) -> Vec<Value> {
         let own = self.schema.kinds().iter().filter(|kind| kind.body == id);
         own.map(|kind| {
@@ -119,7 +119,7 @@ impl<'s> Components<'s> {
     fn property(&mut self, owner: &Struct, field: &Field) -> Value {
         let mut property = match self.typed(field.ty) {
             Value::Object(property) if property.contains_key("$ref") => {
-                // Beside a reference nothing else counts; inside a list of one it does.
+                // OpenAPI ignores keywords beside `$ref`, so the reference is wrapped in `allOf`.
                 Map::from_iter([("allOf".to_owned(), json!([property]))])
             }
             Value::Object(property) => property,
@@ -206,14 +206,14 @@ impl<'s> Components<'s> {
         }
     }
 
-    /// As upstream has it inside lists and maps too: a reference alone in an `allOf`.
+    /// A type inside a list or map. Like upstream, a reference is wrapped in `allOf` there too.
     fn wrapped(&mut self, ty: TypeId) -> Value {
         let typed = self.typed(ty);
         if typed.get("$ref").is_some() { json!({ "allOf": [typed] }) } else { typed }
     }
 }
 
-/// The reference to the machinery's `Status`, for answers that are one.
+/// The reference to `Status`, for responses.
 pub(super) fn status_reference() -> Value {
     reference(&format!("{META}.Status"))
 }

@@ -1,6 +1,6 @@
-//! What types and fields mean, from `data/descriptions.tsv`, for `kubectl explain`.
+//! The descriptions of types and fields in `data/descriptions.tsv`, for `kubectl explain`.
 //!
-//! A row is for a type (`Pod`), a field of a type (`PodSpec.containers`), a field of objects, which have metadata
+//! A row describes a type (`Pod`), a field of a type (`PodSpec.containers`), a field of all types with metadata
 //! (`Object.status`), a field of all conditions (`*Condition.reason`), or a field of every type (`*.fsType`).
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::schema::{Field, Struct};
 
-/// The descriptions by what they are of.
+/// The descriptions by the first column.
 static DESCRIPTIONS: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     let rows = include_str!("../../data/descriptions.tsv").lines().skip(1);
     rows.filter_map(|row| row.split_once('\t')).collect()

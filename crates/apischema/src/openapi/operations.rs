@@ -1,11 +1,11 @@
-//! What one operation takes and answers.
+//! The operations of a path: parameters, request bodies and responses.
 
 use serde_json::{Map, Value, json};
 
 use super::components::{Components, status_reference};
 use crate::schema::{Resource, Subresource};
 
-/// What is done at a path.
+/// The action of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     List,
@@ -20,7 +20,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// The key of the operation in its path.
+    /// The HTTP method: the key of the operation in its path.
     pub(super) fn method(self) -> &'static str {
         match self {
             Self::List | Self::Get | Self::ConnectGet => "get",
@@ -31,7 +31,7 @@ impl Action {
         }
     }
 
-    /// The verb in the table that allows it.
+    /// The API verb of the action.
     pub(super) fn verb(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -58,7 +58,7 @@ impl Action {
         }
     }
 
-    /// How an operation's name begins.
+    /// The first word of the operation's id.
     fn begins(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -71,7 +71,7 @@ impl Action {
         }
     }
 
-    /// The query parameters it takes, with their types.
+    /// The query parameters of the action, with their types.
     fn queries(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::List => &[
@@ -122,16 +122,16 @@ impl Action {
     }
 }
 
-/// Where something is done.
+/// The resource and the scope of an operation.
 pub(super) struct Operation<'r> {
     pub(super) resource: &'r Resource,
     pub(super) subresource: Option<&'r Subresource>,
-    /// In all namespaces at once.
+    /// Whether the operation is for all namespaces.
     pub(super) everywhere: bool,
 }
 
 impl Operation<'_> {
-    /// Group, version and kind of what is exchanged.
+    /// The group, version and kind of the request and response bodies.
     fn exchanged(&self) -> (&'static str, &'static str, &'static str) {
         match self.subresource {
             Some(part) => (part.group, part.version, part.kind),
@@ -187,7 +187,7 @@ impl Operation<'_> {
                 components.kind(self.resource.group, self.resource.version, &list)
             }
             Action::Delete | Action::DeleteCollection => {
-                // `Status` must be among the schemas, whatever refers to it.
+                // Adds `Status` to the schemas.
                 components.kind("", "v1", "Status").map(|_| status_reference())
             }
             Action::ConnectGet | Action::ConnectPost => None,
@@ -213,7 +213,7 @@ impl Operation<'_> {
         Value::Object(responses)
     }
 
-    /// The fields of an options kind, as the query parameters they are sent as.
+    /// The fields of an options kind, such as `PodExecOptions`, as query parameters.
     fn options(&self, components: &mut Components<'_>) -> Vec<Value> {
         let (group, version, kind) = self.exchanged();
         components.scalars(group, version, kind).into_iter().map(|(name, ty)| query(name, ty)).collect()
@@ -227,7 +227,7 @@ impl Operation<'_> {
         format!("{group}_{}", self.resource.version)
     }
 
-    /// A name of its own for each operation, in upstream's manner: `readCoreV1NamespacedPodResize`.
+    /// The operation's id, which is unique and formed as upstream's: `readCoreV1NamespacedPodResize`.
     fn name(&self, action: Action) -> String {
         let group = match self.resource.group {
             "" => "Core".to_owned(),
@@ -260,7 +260,7 @@ pub(super) fn query(name: &str, ty: &str) -> Value {
     json!({ "in": "query", "name": name, "schema": { "type": ty } })
 }
 
-/// A group's name without what all have in common: `rbac.authorization.k8s.io` is `rbacAuthorization`.
+/// The name of a group in ids and tags: `rbac.authorization.k8s.io` becomes `rbacAuthorization`.
 fn joined(group: &str, first: bool) -> String {
     let words = group.strip_suffix(".k8s.io").unwrap_or(group).split('.');
     words

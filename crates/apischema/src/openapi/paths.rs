@@ -1,4 +1,4 @@
-//! The paths of a document, and which operations each has.
+//! The paths of a document, and the operations of each.
 
 use serde_json::{Map, Value, json};
 
@@ -73,7 +73,7 @@ fn parameters(named: bool, namespaced: bool) -> Vec<Value> {
 }
 
 impl Operation<'_> {
-    /// Those of some actions that the table allows here.
+    /// The operations for those actions that the resource supports.
     fn all(&self, actions: &[Action], components: &mut Components<'_>) -> Vec<(Action, Value)> {
         let verbs = self.subresource.map_or(&self.resource.verbs, |subresource| &subresource.verbs);
         actions
@@ -84,7 +84,7 @@ impl Operation<'_> {
     }
 }
 
-/// Whether the words of an operation's name say that it is of one namespace.
+/// Whether the ids of a resource's operations contain `Namespaced`.
 pub(super) fn is_namespaced(resource: &Resource) -> bool {
     resource.scope == Scope::Namespaced
 }

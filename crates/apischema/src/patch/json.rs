@@ -1,7 +1,7 @@
 //! JSON patches (RFC 6902), as upstream applies them.
 //!
-//! Upstream and the RFC part in a few places, and upstream is followed: `replace` of a field that is not there
-//! adds it, `test` of an absent field for null passes, and negative indexes count from the end.
+//! Upstream differs from the RFC in a few points, and this module follows upstream: `replace` adds a missing field, `test` of a
+//! missing field against null passes, and negative indexes count from the end.
 
 mod error;
 
@@ -11,16 +11,15 @@ use crate::json::MAX_DEPTH;
 
 pub use error::{FieldError, IndexError, JsonPatchError, OperationError, PositionError};
 
-/// How many operations a patch may have.
+/// The maximum number of operations of a patch (`maxJSONPatchOperations`).
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// How many bytes the `copy` operations of a patch may add, all together.
+/// The maximum number of bytes that all `copy` operations of a patch may add together: the limit of a request body.
 pub const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// How many elements the operations of a patch may push aside, all together.
+/// The maximum number of list elements that all operations of a patch may move together.
 ///
-/// Each insertion at the front of a list moves all of it: ten thousand of them into a long one would take
-/// minutes.
+/// An insertion at the front of a list moves all its elements: ten thousand insertions into a long list would take minutes.
 const MAX_MOVED: usize = 50_000_000;
 
 /// Applies a patch to a document.
@@ -97,22 +96,22 @@ impl Operation {
     }
 }
 
-/// A field of an operation that cannot be read.
+/// The error of a field of an operation that cannot be decoded.
 fn decode(operation: &'static str, field: &'static str) -> impl Fn(FieldError) -> OperationError {
     move |cause| OperationError::Decode { operation, field, cause }
 }
 
-/// The same where upstream does not say why.
+/// The error of a path that cannot be decoded, for operations whose message upstream does not detail.
 fn decode_path(operation: &'static str) -> impl Fn(FieldError) -> OperationError {
     move |_| OperationError::Decode { operation, field: "path", cause: FieldError::Missing }
 }
 
-/// A path that leads nowhere.
+/// The error of a path that does not exist in the document.
 fn missing(operation: &'static str, missing: &'static str, path: &str) -> OperationError {
     OperationError::Missing { operation, missing, path: path.to_owned() }
 }
 
-/// A step of an operation that failed at the last element of a path.
+/// The error of an operation that fails at the last element of a path.
 fn at_path(step: &'static str, path: &str) -> impl Fn(PositionError) -> OperationError {
     move |cause| OperationError::AtPath { step, path: path.to_owned(), cause }
 }
@@ -124,7 +123,7 @@ struct Patched {
 }
 
 impl Patched {
-    /// Counts elements that were pushed aside.
+    /// Counts moved elements against the limit.
     fn count(&mut self, moved: usize) -> Result<(), OperationError> {
         self.moved = self.moved.saturating_add(moved);
         if self.moved > MAX_MOVED { Err(OperationError::MovedTooMuch) } else { Ok(()) }
@@ -145,18 +144,19 @@ impl Patched {
 
     fn add(&mut self, operation: &mut Operation) -> Result<(), OperationError> {
         let path = operation.path().map_err(decode_path("add"))?;
-        let place =
-            self.place(&path).ok_or_else(|| missing("add", "doc is missing path", &format!("\"{path}\"")))?;
-        let moved = place.add(operation.value()).map_err(at_path("add for", &path))?;
+        let location = self
+            .location(&path)
+            .ok_or_else(|| missing("add", "doc is missing path", &format!("\"{path}\"")))?;
+        let moved = location.add(operation.value()).map_err(at_path("add for", &path))?;
         self.count(moved)
     }
 
     fn remove(&mut self, operation: &Operation) -> Result<(), OperationError> {
         let path = operation.path().map_err(decode_path("remove"))?;
-        let place = self
-            .place(&path)
+        let location = self
+            .location(&path)
             .ok_or_else(|| missing("remove", "doc is missing path", &format!("\"{path}\"")))?;
-        let (_, moved) = place.remove().map_err(at_path("remove for", &path))?;
+        let (_, moved) = location.remove().map_err(at_path("remove for", &path))?;
         self.count(moved)
     }
 
@@ -170,22 +170,24 @@ impl Patched {
             self.document = value;
             return Ok(());
         }
-        let place = self.place(&path).ok_or_else(|| missing("replace", "doc is missing path", &path))?;
-        place.get().map_err(|_| missing("replace", "doc is missing key", &path))?;
-        // Upstream calls it a removal too.
-        place.set(value).map_err(at_path("remove for", &path))
+        let location =
+            self.location(&path).ok_or_else(|| missing("replace", "doc is missing path", &path))?;
+        location.get().map_err(|_| missing("replace", "doc is missing key", &path))?;
+        // Upstream's message says `remove` here too.
+        location.set(value).map_err(at_path("remove for", &path))
     }
 
     fn relocate(&mut self, operation: &Operation) -> Result<(), OperationError> {
         let from = operation.from().map_err(decode("move", "from"))?;
-        let place = self.place(&from).ok_or_else(|| missing("move", "doc is missing from path", &from))?;
-        let key = place.key.clone();
-        let (value, moved) = place.remove().map_err(at_path("move for", &key))?;
+        let location =
+            self.location(&from).ok_or_else(|| missing("move", "doc is missing from path", &from))?;
+        let key = location.key.clone();
+        let (value, moved) = location.remove().map_err(at_path("move for", &key))?;
         self.count(moved)?;
         let path = operation.path().map_err(decode("move", "path"))?;
-        let place =
-            self.place(&path).ok_or_else(|| missing("move", "doc is missing destination path", &path))?;
-        let moved = place.add(value).map_err(at_path("move for", &path))?;
+        let location =
+            self.location(&path).ok_or_else(|| missing("move", "doc is missing destination path", &path))?;
+        let moved = location.add(value).map_err(at_path("move for", &path))?;
         self.count(moved)
     }
 
@@ -195,8 +197,8 @@ impl Patched {
         let passed = if path.is_empty() {
             self.document == expected
         } else {
-            let place = self.place(&path).ok_or_else(|| missing("test", "is missing path", &path))?;
-            let value = place.get().map_err(at_path("test for", &path))?;
+            let location = self.location(&path).ok_or_else(|| missing("test", "is missing path", &path))?;
+            let value = location.get().map_err(at_path("test for", &path))?;
             *value.unwrap_or(&Value::Null) == expected
         };
         if passed { Ok(()) } else { Err(JsonPatchError::TestFailed(path)) }
@@ -204,22 +206,24 @@ impl Patched {
 
     fn copy(&mut self, operation: &Operation) -> Result<(), OperationError> {
         let from = operation.from().map_err(decode("copy", "from"))?;
-        let place = self.place(&from).ok_or_else(|| missing("copy", "doc is missing from path", &from))?;
-        let value = place.get().map_err(|cause| OperationError::CopySource { from: from.clone(), cause })?;
+        let location =
+            self.location(&from).ok_or_else(|| missing("copy", "doc is missing from path", &from))?;
+        let value =
+            location.get().map_err(|cause| OperationError::CopySource { from: from.clone(), cause })?;
         let value = value.cloned().unwrap_or(Value::Null);
         self.copied += value.to_string().len();
         if self.copied > MAX_COPIED {
             return Err(OperationError::CopiedTooMuch(self.copied));
         }
         let path = operation.path().map_err(decode_path("copy"))?;
-        let place =
-            self.place(&path).ok_or_else(|| missing("copy", "doc is missing destination path", &path))?;
-        let moved = place.add(value).map_err(OperationError::CopyTarget)?;
+        let location =
+            self.location(&path).ok_or_else(|| missing("copy", "doc is missing destination path", &path))?;
+        let moved = location.add(value).map_err(OperationError::CopyTarget)?;
         self.count(moved)
     }
 
-    /// The container a path ends in, and the key within.
-    fn place(&mut self, path: &str) -> Option<Place<'_>> {
+    /// Resolves a path to the container of its last element.
+    fn location(&mut self, path: &str) -> Option<Location<'_>> {
         let mut parts = path.split('/').skip(1);
         let mut key = unescaped(parts.next()?);
         let mut here = &mut self.document;
@@ -236,7 +240,7 @@ impl Patched {
             key = unescaped(next);
             depth += 1;
         }
-        (here.is_object() || here.is_array()).then_some(Place { container: here, key, depth })
+        (here.is_object() || here.is_array()).then_some(Location { container: here, key, depth })
     }
 }
 
@@ -244,7 +248,7 @@ fn unescaped(part: &str) -> String {
     if part.contains('~') { unescape(part) } else { part.to_owned() }
 }
 
-/// In one pass, so that `~01` is `~1` and not a slash.
+/// Unescapes a JSON pointer in one pass, so that `~01` becomes `~1` and not a slash.
 fn unescape(part: &str) -> String {
     let mut out = String::with_capacity(part.len());
     let mut rest = part;
@@ -261,15 +265,15 @@ fn unescape(part: &str) -> String {
     out + rest
 }
 
-/// An object or a list, and a key or an index within.
-struct Place<'d> {
+/// An object or a list, and a key or an index in it.
+struct Location<'d> {
     container: &'d mut Value,
     key: String,
-    /// How deep the value at the key lies.
+    /// The depth of the value at the key.
     depth: usize,
 }
 
-impl Place<'_> {
+impl Location<'_> {
     fn get(&self) -> Result<Option<&Value>, PositionError> {
         match &*self.container {
             Value::Object(object) => Ok(object.get(&self.key)),
@@ -281,7 +285,7 @@ impl Place<'_> {
         }
     }
 
-    /// Puts a value in its place; the answer is how many others it has pushed aside.
+    /// Adds a value. Returns the number of elements that it moved.
     fn add(self, value: Value) -> Result<usize, PositionError> {
         self.fits(&value)?;
         match self.container {
@@ -294,11 +298,11 @@ impl Place<'_> {
                 Ok(0)
             }
             Value::Array(list) => {
-                let place =
+                let location =
                     number(&self.key).map_err(|cause| PositionError::NotAnIndex { key: self.key, cause })?;
                 let size = list.len() + 1;
-                let index = within(place, size).filter(|index| *index < size);
-                let index = index.ok_or(PositionError::InvalidIndex(place))?;
+                let index = within(location, size).filter(|index| *index < size);
+                let index = index.ok_or(PositionError::InvalidIndex(location))?;
                 list.insert(index, value);
                 Ok(size - index)
             }
@@ -323,7 +327,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Takes a value out; the answer says too how many others have moved up.
+    /// Removes a value. Returns the value, and the number of elements that moved up.
     fn remove(self) -> Result<(Value, usize), PositionError> {
         match self.container {
             Value::Object(object) => object
@@ -338,7 +342,8 @@ impl Place<'_> {
         }
     }
 
-    /// A patch of many small steps must not dig deeper than one that is read at once.
+    /// Checks the depth of a value at this location: a sequence of operations could otherwise nest deeper than a request body
+    /// may.
     fn fits(&self, value: &Value) -> Result<(), PositionError> {
         if self.depth + depth(value) > MAX_DEPTH { Err(PositionError::TooDeep) } else { Ok(()) }
     }
@@ -361,16 +366,16 @@ fn number(key: &str) -> Result<i64, IndexError> {
     key.parse().map_err(|_| IndexError::Range(key.to_owned()))
 }
 
-/// An index from the front; one below zero counts from the end.
-fn within(place: i64, length: usize) -> Option<usize> {
-    match usize::try_from(place) {
+/// Converts an index, of which negative ones count from the end, to one from the front.
+fn within(location: i64, length: usize) -> Option<usize> {
+    match usize::try_from(location) {
         Ok(index) => Some(index),
-        Err(_) => usize::try_from(place.unsigned_abs()).ok().and_then(|back| length.checked_sub(back)),
+        Err(_) => usize::try_from(location.unsigned_abs()).ok().and_then(|back| length.checked_sub(back)),
     }
 }
 
 fn existing(key: &str, length: usize) -> Result<usize, PositionError> {
-    let place = number(key)?;
-    let index = within(place, length).filter(|index| *index < length);
-    index.ok_or(PositionError::InvalidIndex(place))
+    let location = number(key)?;
+    let index = within(location, length).filter(|index| *index < length);
+    index.ok_or(PositionError::InvalidIndex(location))
 }

@@ -2,7 +2,7 @@ use serde_json::{Map, Value};
 
 /// Applies a JSON merge patch (RFC 7386).
 ///
-/// As upstream, and unlike the RFC, nulls are also taken out of objects inside lists that are new.
+/// Like upstream, and unlike the RFC, nulls are also removed from objects inside new lists.
 ///
 /// ```
 /// use plumb_apischema::patch::merge;
@@ -36,7 +36,7 @@ fn merge_into(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     }
 }
 
-/// Takes fields that are null out of a value and whatever lies in it; a null in a list stays.
+/// Removes fields that are null from a value, recursively. A null that is an element of a list stays.
 pub(super) fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(object) => {

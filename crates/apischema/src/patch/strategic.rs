@@ -1,15 +1,15 @@
-//! Strategic merge patches: merge patches that know which lists have keys.
+//! Strategic merge patches: merge patches that merge lists by keys.
 //!
-//! Lists that the table calls merged are merged by their key, or as sets if their elements are scalars; all
-//! other lists are replaced. Directives inside the patch say more:
+//! A list with the patch strategy `merge` is merged by its merge key, or as a set if its elements are scalars. All other lists
+//! are replaced. Directives in the patch change that:
 //!
-//! | directive | where | what |
+//! | directive | where | effect |
 //! |---|---|---|
-//! | `$patch: replace` | in an object, or an element of a list | take the patch as it is |
-//! | `$patch: delete` | in an object, or an element with the key | empty it, or take the element out |
-//! | `$retainKeys: [...]` | in an object | take out every other field first |
-//! | `$deleteFromPrimitiveList/x: [...]` | beside a list of scalars `x` | take these out |
-//! | `$setElementOrder/x: [...]` | beside a merged list `x` | put the elements in this order |
+//! | `$patch: replace` | in an object, or in an element of a list | replaces the object or the list |
+//! | `$patch: delete` | in an object, or in an element with the key | empties the object, or removes the element |
+//! | `$retainKeys: [...]` | in an object | removes all other fields first |
+//! | `$deleteFromPrimitiveList/x: [...]` | beside a list of scalars `x` | removes these elements |
+//! | `$setElementOrder/x: [...]` | beside a merged list `x` | orders the elements |
 
 mod order;
 mod target;
@@ -18,8 +18,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::go_format::{go_format, go_type};
 use super::merging::without_nulls;
-use super::said::{go_type, said};
 use crate::schema::{Kind, Schema};
 use order::{Elements, Ranks};
 use target::Target;
@@ -29,31 +29,31 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// Why a patch was refused.
+/// Why a patch was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StrategicError {
-    /// It is not an object.
+    /// The patch is not an object.
     #[error("json: cannot unmarshal {0} into Go value of type map[string]interface {{}}")]
     NotAnObject(&'static str),
-    /// `$deleteFromPrimitiveList` is not what it should be.
+    /// `$deleteFromPrimitiveList` is malformed.
     #[error("invalid patch format of primitive list")]
     PrimitiveList,
-    /// `$retainKeys` is not what it should be, or the patch names a field it does not.
+    /// `$retainKeys` is not a list, or the patch sets a field that it does not contain.
     #[error("invalid patch format of retainKeys")]
     RetainKeys,
-    /// `$setElementOrder` is not what it should be.
+    /// `$setElementOrder` is malformed.
     #[error("invalid patch format of setElementOrder list")]
     SetElementOrder,
-    /// A list has lists in it.
+    /// A list contains lists.
     #[error("lists of lists are not supported")]
     ListOfLists,
-    /// Anything else, in upstream's words.
+    /// Any other error, with upstream's message.
     #[error("{0}")]
     Other(String),
 }
 
 impl StrategicError {
-    /// The HTTP status upstream answers with.
+    /// The HTTP status code with which upstream rejects the patch.
     pub fn status(&self) -> u16 {
         match self {
             Self::NotAnObject(_) | Self::PrimitiveList | Self::RetainKeys | Self::SetElementOrder => 400,
@@ -63,7 +63,7 @@ impl StrategicError {
     }
 
     fn no_merge_key(element: &Map<String, Value>, key: &str) -> Self {
-        let element = said(&Value::Object(element.clone()));
+        let element = go_format(&Value::Object(element.clone()));
         Self::Other(format!("map: {element} does not contain declared merge key: {key}"))
     }
 
@@ -74,11 +74,11 @@ impl StrategicError {
     fn unknown_directive(directive: &Value, object: &Map<String, Value>) -> Self {
         let directive = match directive {
             Value::String(text) => text.clone(),
-            other => format!("%!s({}={})", go_type(other), said(other)),
+            other => format!("%!s({}={})", go_type(other), go_format(other)),
         };
         Self::Other(format!(
             "unknown patch type: {directive} in map: {}",
-            said(&Value::Object(object.clone()))
+            go_format(&Value::Object(object.clone()))
         ))
     }
 }
@@ -107,9 +107,11 @@ pub fn apply(schema: &Schema, kind: &Kind, original: Value, patch: Value) -> Res
     Merger { schema }.object(original, patch, Target::Struct(kind.body)).map(Value::Object)
 }
 
-/// A merged list in its new order, and the order that the live one had by then.
+/// A merged list.
 struct Merged {
+    /// The elements in their new order.
     arranged: Vec<Value>,
+    /// The order of the live list after upstream has merged into it in place.
     live: Ranks,
 }
 
@@ -175,7 +177,7 @@ impl Merger<'_> {
                 })
             }
             (before, patch) if deleting => {
-                // There is nothing of this kind to take from.
+                // The directive names a field that is not a list, or missing: nothing can be removed.
                 let _ = patch;
                 if let Some(before) = before {
                     original.insert(name.to_owned(), before);
@@ -196,7 +198,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Lists whose order the patch gives: merged with their part of the patch, which is then done.
+    /// Merges and orders the lists for which the patch has `$setElementOrder`, and removes them from the patch.
     fn ordered_lists(
         &self,
         original: &mut Object,
@@ -222,13 +224,13 @@ impl Merger<'_> {
             let key = list.key.filter(|_| elements == Ok(Elements::Objects));
             let merged = match (live, given) {
                 (None, None) => continue,
-                (Some(live), None) => Merged { live: Ranks::of(&live, key)?, arranged: live },
+                (Some(live), None) => Merged { live: Ranks::new(&live, key)?, arranged: live },
                 (None, Some(given)) => {
                     let added = given.into_iter().filter_map(without_directives).collect();
                     Merged { arranged: added, live: Ranks::default() }
                 }
                 (Some(live), Some(given)) if list.merged => self.list(live, given, &list, false)?,
-                (Some(live), Some(given)) => Merged { arranged: given, live: Ranks::of(&live, key)? },
+                (Some(live), Some(given)) => Merged { arranged: given, live: Ranks::new(&live, key)? },
             };
             if elements? == Elements::Objects && key.is_none() {
                 let mut all = merged
@@ -240,7 +242,7 @@ impl Merger<'_> {
                     return Err(StrategicError::no_merge_key(element, ""));
                 }
             }
-            let sorted = order::arrange(merged.arranged, &Ranks::of(&order, key)?, &merged.live, key)?;
+            let sorted = order::arrange(merged.arranged, &Ranks::new(&order, key)?, &merged.live, key)?;
             original.insert(name.to_owned(), Value::Array(sorted));
             patch.remove(name);
         }
@@ -258,11 +260,11 @@ impl Merger<'_> {
             return Ok(Merged { arranged: original, live: Ranks::default() });
         }
         if order::element_kind(&original, &patch)? == Elements::Scalars {
-            let live = Ranks::of(&original, None)?;
+            let live = Ranks::new(&original, None)?;
             if deleting {
                 return Ok(Merged { arranged: order::without(original, &patch), live });
             }
-            let given = Ranks::of(&patch, None)?;
+            let given = Ranks::new(&patch, None)?;
             let merged = order::distinct(original, patch);
             return Ok(Merged { arranged: order::arrange(merged, &given, &live, None)?, live });
         }
@@ -272,13 +274,13 @@ impl Merger<'_> {
         })?;
         let length = original.len();
         let found = special_elements(original, patch, key)?;
-        let given = Ranks::of_named(&found.patch, key);
-        let kept = Ranks::of_named(&found.list, key);
+        let given = Ranks::skipping_unnamed(&found.patch, key);
+        let kept = Ranks::skipping_unnamed(&found.list, key);
         let merged = self.elements(found.list, found.patch, key, list.element)?;
-        // Upstream merges in place: what the patch adds takes the places of what it deletes.
+        // Upstream merges in place: elements that the patch adds get the positions of those that it deletes.
         let live = match found.replaced {
             Some(before) => before,
-            None => Ranks::of_named(&merged[..length.min(merged.len())], key),
+            None => Ranks::skipping_unnamed(&merged[..length.min(merged.len())], key),
         };
         Ok(Merged { arranged: order::arrange(merged, &given, &kept, Some(key))?, live })
     }
@@ -290,18 +292,18 @@ impl Merger<'_> {
         key: &str,
         element: Target,
     ) -> Result<Vec<Value>, StrategicError> {
-        let mut places = order::Places::of(&merged, key)?;
+        let mut indexes = order::Indexes::new(&merged, key)?;
         for value in patch {
             let Value::Object(value) = value else { continue };
             let identity = value.get(key).ok_or_else(|| StrategicError::no_merge_key(&value, key))?;
-            if let Some(place) = places.find(identity) {
-                let before = match merged[place].take() {
+            if let Some(index) = indexes.find(identity) {
+                let before = match merged[index].take() {
                     Value::Object(before) => before,
                     _ => Map::new(),
                 };
-                merged[place] = Value::Object(self.object(before, value, element)?);
+                merged[index] = Value::Object(self.object(before, value, element)?);
             } else {
-                places.note(identity, merged.len());
+                indexes.note(identity, merged.len());
                 merged.push(Value::Object(value));
             }
         }
@@ -309,11 +311,11 @@ impl Merger<'_> {
     }
 }
 
-/// A list and a patch for it, after the elements with directives had their say.
+/// A list and its patch after the elements with directives have been applied.
 struct Plain {
     list: Vec<Value>,
     patch: Vec<Value>,
-    /// The order of the list that the patch has replaced.
+    /// The order of the list before `$patch: replace`.
     replaced: Option<Ranks>,
 }
 
@@ -341,7 +343,7 @@ fn special_elements(mut list: Vec<Value>, patch: Vec<Value>, key: &str) -> Resul
         }
     }
     if replace {
-        let before = Ranks::of_named(&list, key);
+        let before = Ranks::skipping_unnamed(&list, key);
         return Ok(Plain { list: plain, patch: Vec::new(), replaced: Some(before) });
     }
     if !gone.is_empty() {
@@ -358,7 +360,7 @@ fn taken_list(value: Option<&Value>) -> Result<Option<Vec<Value>>, StrategicErro
     }
 }
 
-/// Takes out of an object what `$retainKeys` does not name.
+/// Removes the fields that `$retainKeys` does not contain.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), StrategicError> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(kept) = directive else { return Err(StrategicError::RetainKeys) };
@@ -376,7 +378,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), Strategi
     Ok(())
 }
 
-/// A part of a patch that meets nothing to patch: whatever carries a directive is not kept.
+/// Removes the objects with directives from a part of a patch that becomes a new value.
 fn without_directives(value: Value) -> Option<Value> {
     Some(match value {
         Value::Object(object) => {

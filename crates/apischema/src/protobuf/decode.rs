@@ -23,8 +23,8 @@ pub(super) fn enveloped(
         kind: envelope.kind.to_owned(),
     })?;
     let mut value = object(schema, kind, envelope.raw, depth)?;
-    // Kinds of the machinery are lent to many versions: what the envelope says is what was meant.
-    if let (false, Some(fields)) = (unnamed, value.as_object_mut()) {
+    // Kinds such as `DeleteOptions` belong to every group version, so the envelope decides.
+    if !unnamed && let Some(fields) = value.as_object_mut() {
         fields.insert("apiVersion".to_owned(), envelope.api_version.into());
     }
     Ok(value)
@@ -58,7 +58,7 @@ struct Decoder<'s> {
 type Object = Map<String, Value>;
 
 impl Decoder<'_> {
-    /// Reads a struct's message into an object, and adds what Go writes unasked.
+    /// Decodes the message of a struct into an object, and adds the zero values that Go writes.
     fn message(
         &mut self,
         id: StructId,
@@ -89,8 +89,8 @@ impl Decoder<'_> {
                         message_bytes(&mut reader, wire).map_err(|cause| at(owner.name, name, cause))?;
                     self.fields(inner, inside, into, depth)?;
                 }
-                Some(Wire::Field(place)) => {
-                    let field = &owner.fields()[usize::from(place)];
+                Some(Wire::Field(index)) => {
+                    let field = &owner.fields()[usize::from(index)];
                     self.field(field, wire, &mut reader, into, depth)
                         .map_err(|problem| problem.placed(owner.name, field.json))?;
                 }
@@ -142,7 +142,7 @@ impl Decoder<'_> {
             }
             _ => {
                 let value = self.value(field.ty, wire, reader, depth)?;
-                if zero::leaves_out(self.schema, field, &value) {
+                if zero::omits(self.schema, field, &value) {
                     into.remove(field.json);
                 } else {
                     into.insert(field.json.to_owned(), value);
@@ -152,7 +152,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// A message that comes in several parts is the sum of them.
+    /// Decodes a message field. As protobuf requires, repeated occurrences of a message are merged.
     fn merge(
         &mut self,
         id: StructId,
@@ -172,7 +172,8 @@ impl Decoder<'_> {
     }
 
     fn entry(&mut self, inner: TypeId, bytes: &[u8], depth: usize) -> Result<(String, Value), Problem> {
-        let (mut key, mut value) = (String::new(), None);
+        let mut key = String::new();
+        let mut value = None;
         let mut reader = Reader::new(bytes);
         while let Some((number, wire)) = reader.tag()? {
             match number {
@@ -183,11 +184,11 @@ impl Decoder<'_> {
         }
         let value = match value {
             Some(value) => value,
-            // An entry without a value has an empty one, and empty bytes are not absent ones.
+            // A map entry without a value has the zero value; zero bytes and wrapped lists are empty, not missing.
             None => match self.schema[inner].shape {
                 Shape::Bytes => Value::String(String::new()),
                 Shape::WrappedList(_) => Value::Array(Vec::new()),
-                _ => zero::of(self.schema, inner, &mut self.budget)?,
+                _ => zero::value(self.schema, inner, &mut self.budget)?,
             },
         };
         Ok((key, value))
@@ -205,7 +206,7 @@ impl Decoder<'_> {
         Ok(match shape {
             Shape::Pointer(inner) => self.value(inner, wire, reader, depth)?,
             Shape::Bool => Value::Bool(varint(reader, wire)? != 0),
-            // Numbers of 32 bits travel in 64; the upper half is the sign's.
+            // A negative `int32` is encoded as a sign-extended varint of 64 bits.
             #[expect(clippy::cast_possible_truncation, reason = "as every reader of protobuf does")]
             Shape::Int32 => Value::from(varint(reader, wire)? as i32),
             Shape::Int64 => Value::from(varint(reader, wire)?.cast_signed()),
@@ -268,12 +269,12 @@ impl Decoder<'_> {
                 Value::Null => Value::Bool(last_varint(bytes, 1)?.unwrap_or(0) != 0),
                 schema => schema,
             },
-            // Those that are no messages are read before, and the last never travels so.
+            // `value` decodes the scalars, and `Any` has no protobuf form.
             _ => Value::Null,
         })
     }
 
-    /// A JSON schema, or several, or names, whichever of them is there.
+    /// Decodes a union of a JSON schema, a list of schemas and a list of names, given the field numbers of the alternatives.
     fn union(
         &mut self,
         id: StructId,
@@ -283,7 +284,8 @@ impl Decoder<'_> {
         names: Option<u32>,
         depth: usize,
     ) -> Result<Value, Problem> {
-        let (mut schema, mut list) = (Value::Null, Vec::new());
+        let mut schema = Value::Null;
+        let mut list = Vec::new();
         let mut reader = Reader::new(bytes);
         while let Some((number, wire)) = reader.tag()? {
             if number == one || Some(number) == many {
@@ -301,7 +303,7 @@ impl Decoder<'_> {
         Ok(if list.is_empty() { schema } else { Value::Array(list) })
     }
 
-    /// An object inside an object: JSON as a rule, an envelope at times.
+    /// Decodes an embedded object, which is JSON or another envelope.
     fn embedded(&mut self, raw: &[u8], depth: usize) -> Result<Value, Problem> {
         if raw.is_empty() {
             return Ok(Value::Null);
@@ -314,7 +316,7 @@ impl Decoder<'_> {
     }
 }
 
-/// A cause whose place is not known yet, or an error that has one.
+/// A cause without the field that it belongs to, or a complete error.
 enum Problem {
     Here(Cause),
     Placed(ProtobufError),
@@ -372,9 +374,10 @@ fn text(bytes: &[u8]) -> Result<&str, Cause> {
     std::str::from_utf8(bytes).map_err(|_| Cause::Utf8)
 }
 
-/// The last occurrence of a field that holds bytes.
+/// The last occurrence of a field with bytes. Of repeated scalar fields, protobuf uses the last.
 fn last_bytes(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, Cause> {
-    let (mut reader, mut found) = (Reader::new(message), None);
+    let mut reader = Reader::new(message);
+    let mut found = None;
     while let Some((number, wire)) = reader.tag()? {
         if number == wanted {
             found = Some(message_bytes(&mut reader, wire)?);
@@ -385,9 +388,10 @@ fn last_bytes(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, Cause> {
     Ok(found)
 }
 
-/// The last occurrence of a field that holds a number.
+/// The last occurrence of a field with a varint.
 fn last_varint(message: &[u8], wanted: u32) -> Result<Option<u64>, Cause> {
-    let (mut reader, mut found) = (Reader::new(message), None);
+    let mut reader = Reader::new(message);
+    let mut found = None;
     while let Some((number, wire)) = reader.tag()? {
         if number == wanted {
             found = Some(varint(&mut reader, wire)?);

@@ -7,7 +7,7 @@ use crate::scalar::from_base64;
 use crate::scalar::time::{self, Precision};
 use crate::schema::{Schema, Shape, StructId, TypeId, Wire};
 
-/// How deep values may lie in one another; one cannot be read that lies deeper.
+/// The maximum nesting depth. Decoded objects are never nested as deeply.
 const MAX_DEPTH: usize = 256;
 
 pub(super) fn message(schema: &Schema, id: StructId, object: &Value) -> Result<Vec<u8>, ProtobufError> {
@@ -23,7 +23,7 @@ struct Encoder<'s> {
     schema: &'s Schema,
 }
 
-/// That a value does not have its type; the place is added on the way out.
+/// A value does not have the type with this Go name. The caller adds the field.
 struct Mismatch(&'static str);
 
 enum Problem {
@@ -60,8 +60,8 @@ impl Encoder<'_> {
                     self.fields(inner, object, &mut inside, depth)?;
                     put_bytes(out, number, &inside);
                 }
-                Wire::Field(place) => {
-                    let field = &owner.fields()[usize::from(place)];
+                Wire::Field(index) => {
+                    let field = &owner.fields()[usize::from(index)];
                     let value = object.get(field.json).unwrap_or(&Value::Null);
                     self.field(field.ty, number, value, out, depth).map_err(|problem| match problem {
                         Problem::Placed(error) => error,
@@ -75,7 +75,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// A field as it stands in its struct: absent, once, or once per element.
+    /// Encodes a field: not at all, once, or once per element.
     fn field(
         &self,
         ty: TypeId,
@@ -103,7 +103,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// One value; null is the zero of its type.
+    /// Encodes one value. Null is encoded as the zero value of the type.
     fn value(
         &self,
         ty: TypeId,
@@ -216,7 +216,7 @@ impl Encoder<'_> {
     }
 }
 
-/// Seconds and nanoseconds; no moment is an empty message.
+/// Encodes a timestamp as seconds and nanoseconds. Go's zero time is an empty message.
 fn moment(text: &str, precision: Precision, out: &mut Vec<u8>) -> Option<()> {
     let found = time::parse(text, precision).ok()?;
     if !found.is_none() {

@@ -1,22 +1,22 @@
 use super::wire::{BYTES, Reader, put_bytes};
 use super::{Cause, ProtobufError};
 
-/// What every body begins with.
+/// The magic bytes at the beginning of a body.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
 
-/// What names the kind of a body, and holds the rest of it.
+/// The envelope of a body (`runtime.Unknown`): the kind, and its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// `v1`, `apps/v1`; empty if it goes without saying.
+    /// The API version, such as `apps/v1`; empty if the client omits it.
     pub api_version: &'a str,
-    /// `Pod`; empty if it goes without saying.
+    /// The kind, such as `Pod`; empty if the client omits it.
     pub kind: &'a str,
     /// The message of that kind.
     pub raw: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the envelope of a body; what is inside stays as it is.
+    /// Decodes the envelope of a body, without the message in it.
     pub fn open(body: &'a [u8]) -> Result<Self, ProtobufError> {
         if body.is_empty() {
             return Err(ProtobufError::Empty);
@@ -44,7 +44,7 @@ impl<'a> Envelope<'a> {
         Ok(envelope)
     }
 
-    /// The whole body.
+    /// Encodes the body.
     pub fn seal(&self) -> Vec<u8> {
         let mut meta = Vec::with_capacity(self.api_version.len() + self.kind.len() + 4);
         put_bytes(&mut meta, 1, self.api_version.as_bytes());
@@ -53,7 +53,7 @@ impl<'a> Envelope<'a> {
         body.extend_from_slice(&MAGIC);
         put_bytes(&mut body, 1, &meta);
         put_bytes(&mut body, 2, self.raw);
-        // Content encoding and type: none, and the one this is. Upstream writes both.
+        // Upstream writes an empty content encoding and content type.
         put_bytes(&mut body, 3, b"");
         put_bytes(&mut body, 4, b"");
         body

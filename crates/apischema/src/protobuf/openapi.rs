@@ -1,8 +1,8 @@
 //! The document of OpenAPI 2.0 in protobuf: the messages of gnostic's package `openapi.v2`, in which client-go and kubectl
 //! ask for `/openapi/v2`.
 //!
-//! Fields of a document that the messages do not have are left out, and so are those with the value that protobuf takes
-//! for a missing one. Values of any type (defaults, extensions) are YAML, which JSON is.
+//! Fields that the messages do not have are omitted, and so are fields with the zero value. Values of any type (defaults,
+//! extensions) are YAML, of which JSON is a subset.
 
 use serde_json::{Map, Value};
 
@@ -11,13 +11,13 @@ use super::wire::{FIXED64, put_bytes, put_int, put_tag};
 /// The names of fields and their numbers.
 type Numbers = &'static [(&'static str, u32)];
 
-/// A document as a `Document`.
+/// Encodes a document as a `Document`.
 pub fn openapi_v2(document: &Value) -> Vec<u8> {
-    let mut message = Message::of(document);
+    let mut message = Message::new(document);
     message.texts(&[("swagger", 1), ("host", 3), ("basePath", 4)]);
     message.lists_of_texts(&[("schemes", 5), ("consumes", 6), ("produces", 7)]);
     message.one("info", 2, |info| {
-        let mut message = Message::of(info);
+        let mut message = Message::new(info);
         message.texts(&[("title", 1), ("version", 2), ("description", 3)]);
         message.finish(7)
     });
@@ -27,7 +27,7 @@ pub fn openapi_v2(document: &Value) -> Vec<u8> {
 }
 
 fn path_item(item: &Value) -> Vec<u8> {
-    let mut message = Message::of(item);
+    let mut message = Message::new(item);
     message.texts(&[("$ref", 1)]);
     for (method, number) in
         [("get", 2), ("put", 3), ("post", 4), ("delete", 5), ("options", 6), ("head", 7), ("patch", 8)]
@@ -39,7 +39,7 @@ fn path_item(item: &Value) -> Vec<u8> {
 }
 
 fn operation(operation: &Value) -> Vec<u8> {
-    let mut message = Message::of(operation);
+    let mut message = Message::new(operation);
     message.texts(&[("summary", 2), ("description", 3), ("operationId", 5)]);
     message.lists_of_texts(&[("tags", 1), ("produces", 6), ("consumes", 7), ("schemes", 10)]);
     message.many("parameters", 8, parameter);
@@ -56,7 +56,7 @@ fn parameter(parameter: &Value) -> Vec<u8> {
     let place = parameter["in"].as_str().unwrap_or_default();
     let own = match place {
         "body" => {
-            let mut message = Message::of(parameter);
+            let mut message = Message::new(parameter);
             message.texts(&[("description", 1), ("name", 2), ("in", 3)]);
             message.flags(&[("required", 4)]);
             message.one("schema", 5, schema);
@@ -71,9 +71,9 @@ fn parameter(parameter: &Value) -> Vec<u8> {
     wrapped(1, &own)
 }
 
-/// A parameter that is a value; `after` is how many fields there are before its type that others do not have.
+/// Encodes a parameter that is not a body. `after` is the number of additional fields before `type` in its message.
 fn simple_parameter(parameter: &Value, after: u32) -> Vec<u8> {
-    let mut message = Message::of(parameter);
+    let mut message = Message::new(parameter);
     message.flags(&[("required", 1)]);
     message.texts(&[("in", 2), ("description", 3), ("name", 4)]);
     message.text("type", 5 + after);
@@ -88,20 +88,20 @@ fn response(response: &Value) -> Vec<u8> {
     if response.get("$ref").is_some() {
         return wrapped(2, &reference(response));
     }
-    let mut message = Message::of(response);
+    let mut message = Message::new(response);
     message.texts(&[("description", 1)]);
     message.one("schema", 2, |own| wrapped(1, &schema(own)));
     wrapped(1, &message.finish(5))
 }
 
 fn reference(reference: &Value) -> Vec<u8> {
-    let mut message = Message::of(reference);
+    let mut message = Message::new(reference);
     message.texts(&[("$ref", 1), ("description", 2)]);
     message.out
 }
 
 fn schema(value: &Value) -> Vec<u8> {
-    let mut message = Message::of(value);
+    let mut message = Message::new(value);
     message.texts(&[
         ("$ref", 1),
         ("format", 2),
@@ -141,7 +141,7 @@ fn schema(value: &Value) -> Vec<u8> {
     message.many("allOf", 24, schema);
     message.one("properties", 25, |properties| named(properties, 1, schema));
     message.one("externalDocs", 29, |docs| {
-        let mut message = Message::of(docs);
+        let mut message = Message::new(docs);
         message.texts(&[("description", 1), ("url", 2)]);
         message.finish(3)
     });
@@ -149,7 +149,7 @@ fn schema(value: &Value) -> Vec<u8> {
     message.finish(31)
 }
 
-/// The elements of a list; what is no list is one element.
+/// The elements of a list; a value that is not a list is the only element.
 fn each(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice).iter()
 }
@@ -161,8 +161,8 @@ fn any(value: &Value) -> Vec<u8> {
     out
 }
 
-/// A map as a list of names and messages, which the message around it has under a number. A property may have any name,
-/// also one like that of an extension.
+/// Encodes a map as a repeated field of names and messages. A property may have any name, even one that looks like an
+/// extension.
 fn named(map: &Value, number: u32, message: fn(&Value) -> Vec<u8>) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in map.as_object().into_iter().flatten() {
@@ -171,7 +171,7 @@ fn named(map: &Value, number: u32, message: fn(&Value) -> Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// A name and the message that it has.
+/// Encodes a pair of a name and a message.
 fn pair(name: &str, message: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, name.as_bytes());
@@ -179,7 +179,7 @@ fn pair(name: &str, message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A message with one field, which is a message.
+/// Encodes a message whose only field is another message.
 fn wrapped(number: u32, message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 8);
     put_bytes(&mut out, number, message);
@@ -198,14 +198,14 @@ fn is_extension(name: &str) -> bool {
     name.starts_with("x-")
 }
 
-/// A message that is being written, field by field.
+/// A message under construction.
 struct Message<'a> {
     fields: Option<&'a Map<String, Value>>,
     out: Vec<u8>,
 }
 
 impl<'a> Message<'a> {
-    fn of(value: &'a Value) -> Self {
+    fn new(value: &'a Value) -> Self {
         Self { fields: value.as_object(), out: Vec::new() }
     }
 
@@ -278,7 +278,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The message with its extensions, which are under a number.
+    /// Adds the extensions under a field number, and returns the message.
     fn finish(mut self, number: u32) -> Vec<u8> {
         for (name, value) in self.fields.into_iter().flatten().filter(|(name, _)| is_extension(name)) {
             put_bytes(&mut self.out, number, &pair(name, &any(value)));

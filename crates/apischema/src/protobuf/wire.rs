@@ -1,4 +1,4 @@
-//! Protobuf's own alphabet: tags, numbers, lengths.
+//! The wire format of protobuf: tags, varints, lengths.
 
 use super::Cause;
 
@@ -9,10 +9,10 @@ const GROUP: u8 = 3;
 const GROUP_END: u8 = 4;
 const FIXED32: u8 = 5;
 
-/// How deep groups of unknown fields may lie in one another.
+/// The maximum nesting depth of groups in unknown fields.
 const GROUP_DEPTH: usize = 16;
 
-/// Reads from the front of some bytes.
+/// Reads fields from the front of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// The next field's number and wire type; nothing at the end.
+    /// Reads the number and the wire type of the next field; `None` at the end.
     pub(super) fn tag(&mut self) -> Result<Option<(u32, u8)>, Cause> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         if number == 0 {
             return Err(Cause::FieldNumber);
         }
-        // Three bits are left.
+        // The mask leaves three bits, so the cast loses nothing.
         Ok(Some((number, (tag & 7) as u8)))
     }
 
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
 #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        // The low seven bits, and that more follow.
+        // The low seven bits, with the continuation bit.
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
@@ -115,7 +115,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// A whole number; a negative one takes ten bytes, as protobuf has it.
+/// Appends an integer field. Protobuf encodes a negative integer in ten bytes.
 pub(super) fn put_int(out: &mut Vec<u8>, number: u32, value: i64) {
     put_tag(out, number, VARINT);
     put_varint(out, value.cast_unsigned());

@@ -1,8 +1,11 @@
 //! Timestamps, as Go parses and formats them in JSON.
+//!
+//! The module is not based on `jiff`, since error messages name the element of Go's layout that does not parse, and Go accepts
+//! what `jiff` rejects: an hour with one digit, offsets up to 24:60.
 
-/// Seconds from the epoch to Go's zero time: the first of January of the year 1.
+/// Go's zero time, the first of January of the year 1, in seconds since the epoch.
 pub(crate) const NONE: i64 = -62_135_596_800;
-/// The first and last second that four digits of a year can name.
+/// The first and the last second of the years 0 to 9999, which have four digits.
 const FIRST: i64 = -62_167_219_200;
 const LAST: i64 = 253_402_300_799;
 
@@ -16,7 +19,7 @@ pub(crate) enum Precision {
     Micros,
 }
 
-/// Seconds since the epoch, and nanoseconds on top.
+/// A timestamp: seconds since the epoch, and the nanoseconds of that second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) seconds: i64,
@@ -29,14 +32,17 @@ impl Moment {
         self.seconds == NONE && self.nanos == 0
     }
 
-    /// The JSON form in UTC; none if the year has more than four digits.
+    /// The JSON form in UTC; `None` if the year does not have four digits.
     pub(crate) fn text(self, precision: Precision) -> Option<String> {
         if !(FIRST..=LAST).contains(&self.seconds) {
             return None;
         }
-        let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
+        let days = self.seconds.div_euclid(86_400);
+        let second = self.seconds.rem_euclid(86_400);
         let (year, month, day) = civil(days);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let hour = second / 3600;
+        let minute = second / 60 % 60;
+        let second = second % 60;
         let head = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
         Some(match precision {
             Precision::Seconds => head + "Z",
@@ -54,7 +60,7 @@ pub(crate) enum TimeError {
     /// An element has a number that is too large or too small.
     #[error("parsing time {text:?}: {element} out of range")]
     OutOfRange { text: String, element: &'static str },
-    /// Something follows.
+    /// The timestamp is followed by other text.
     #[error("parsing time {text:?}: extra text: {extra:?}")]
     ExtraText { text: String, extra: String },
 }
@@ -102,7 +108,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn refuse<T>(&self, element: &'static str) -> Result<T, TimeError> {
-        let (text, layout, rest) = (self.text.to_owned(), self.layout, self.rest.to_owned());
+        let text = self.text.to_owned();
+        let layout = self.layout;
+        let rest = self.rest.to_owned();
         Err(TimeError::Element { text, layout, rest, element })
     }
 
@@ -130,7 +138,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The one element that Go reads with a single digit too.
+    /// Reads the hour, the only element that Go also accepts with a single digit.
     fn hour(&mut self) -> Result<i64, TimeError> {
         let digits = self.rest.bytes().take(2).take_while(u8::is_ascii_digit).count();
         self.number("15", digits.max(1))
@@ -159,7 +167,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Seconds east of Greenwich.
+    /// Reads the UTC offset, in seconds.
     fn offset(&mut self) -> Result<i64, TimeError> {
         let element = "Z07:00";
         if let Some(rest) = self.rest.strip_prefix('Z') {
@@ -195,7 +203,8 @@ fn days_of(year: i64, month: i64) -> i64 {
 /// Days since the epoch. Years are counted from March, so that the leap day is the last of its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
@@ -203,7 +212,8 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 /// Year, month and day of a day since the epoch.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let era = days.div_euclid(146_097);
+    let day = days.rem_euclid(146_097);
     let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;

@@ -1,7 +1,7 @@
 //! Fields whose empty value differs from a missing one.
 //!
-//! Stored, the two are the same: protobuf has no empty list. But before that kube-apiserver has the decoded value, and
-//! some of its validation distinguishes an empty from a missing field, or shows it.
+//! In storage there is no difference, since protobuf has no empty list. But kube-apiserver validates the decoded object before
+//! it is stored, and some of its validation distinguishes an empty from a missing field, or displays it.
 
 /// The fields whose validation distinguishes an empty value from a missing one: the struct, and the JSON name.
 const DISTINGUISHED: &[(&str, &str)] = &[

@@ -1,10 +1,10 @@
-//! Reads the compact form: a line is a record, its first letter says of what.
+//! Parsing of the compact form of the table: each line is a record, whose first letter is its type.
 //!
 //! | line | columns |
 //! |---|---|
 //! | `p` | package |
-//! | `t` | shape, Go name; types are numbered as they come |
-//! | `s` | package number, name, `a` if atomic; numbered too, and the lines below belong to it |
+//! | `t` | shape, Go name; types are numbered in the order of the lines |
+//! | `s` | package number, name, `a` if atomic; numbered too, and the next lines are its fields |
 //! | `f` | JSON name, protobuf number or 0, type number, flags, merge key, list keys |
 //! | `e` | protobuf number or 0, number of the embedded struct, its Go name |
 //! | `k` | group, version, kind, struct number |
@@ -18,25 +18,25 @@ use super::shape::{Field, ListType, Omit, Patch, Shape, Struct, StructId, Type, 
 use super::{Kind, Schema};
 
 const HEADER: &str = "plumb-schema\t1\t";
-/// How deep structs may embed one another; the API needs two.
+/// The maximum depth of embedded structs; the API needs two.
 const EMBEDDING_DEPTH: usize = 8;
 
-/// Why a table could not be read.
+/// Why a table could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// The first line is not the one this version writes.
+    /// The table has another format version.
     #[error("not a schema table of a form known here")]
     Header,
     /// A record is not well-formed.
     #[error("line {line} of the schema table is malformed")]
     Malformed {
-        /// Counted from one.
+        /// The line, counted from one.
         line: usize,
     },
-    /// A number leads nowhere.
+    /// The table refers to a type, struct or kind that it does not have.
     #[error("the schema table refers to {what} that it does not have")]
     Dangling {
-        /// A type, a struct, a kind.
+        /// What the table refers to.
         what: &'static str,
     },
 }
@@ -50,11 +50,11 @@ struct Raw {
 }
 
 struct Embedded {
-    /// The protobuf number; zero if it has none.
+    /// The protobuf field number; zero if it has none.
     number: u32,
     id: StructId,
     name: &'static str,
-    /// How many fields of the struct Go declares before it.
+    /// The number of fields that Go declares before it in the struct.
     after: usize,
 }
 
@@ -94,7 +94,8 @@ pub(super) fn read(text: &'static str) -> Result<Schema, LoadError> {
         record.ok_or(LoadError::Malformed { line: index + 1 })?;
     }
     check(&types, &raw, &kinds)?;
-    let structs = (0..raw.len()).map(|place| flatten(&types, &raw, place)).collect::<Result<Vec<_>, _>>()?;
+    let structs =
+        (0..raw.len()).map(|number| flatten(&types, &raw, number)).collect::<Result<Vec<_>, _>>()?;
     let by_kind: HashMap<_, _> = (kinds.iter().enumerate())
         .map(|(index, kind)| ((kind.group, kind.version, kind.name), index))
         .collect();
@@ -194,13 +195,16 @@ fn read_field(rest: &'static str) -> Option<Field> {
 
 fn read_embedded(rest: &'static str, after: usize) -> Option<Embedded> {
     let mut cells = rest.split('\t');
-    let (number, id) = (cells.next()?.parse().ok()?, StructId(cells.next()?.parse().ok()?));
+    let number = cells.next()?.parse().ok()?;
+    let id = StructId(cells.next()?.parse().ok()?);
     Some(Embedded { number, id, name: cells.next()?, after })
 }
 
 fn read_kind(rest: &'static str) -> Option<Kind> {
     let mut cells = rest.split('\t');
-    let (group, version, name) = (cells.next()?, cells.next()?, cells.next()?);
+    let group = cells.next()?;
+    let version = cells.next()?;
+    let name = cells.next()?;
     Some(Kind { group, version, name, body: StructId(cells.next()?.parse().ok()?) })
 }
 
@@ -224,7 +228,9 @@ fn read_resource(
         .filter(|entry| !entry.is_empty())
         .map(|entry| {
             let mut parts = entry.split(':');
-            let (name, kind, verbs) = (parts.next()?, parts.next()?, parts.next()?);
+            let name = parts.next()?;
+            let kind = parts.next()?;
+            let verbs = parts.next()?;
             let (group, version) = home_of(kind, group, version);
             Some(Subresource { name, group, version, kind, verbs: words('+')(verbs) })
         })
@@ -244,7 +250,7 @@ fn read_resource(
     })
 }
 
-/// The group and version of what a subresource exchanges, which need not be those of its resource.
+/// The group and version of a subresource's kind, which can differ from those of its resource.
 fn home_of(kind: &str, group: &'static str, version: &'static str) -> (&'static str, &'static str) {
     match kind {
         "Scale" => ("autoscaling", "v1"),
@@ -258,7 +264,7 @@ fn words(separator: char) -> impl Fn(&'static str) -> Vec<&'static str> {
     move |text| text.split(separator).filter(|word| !word.is_empty()).collect()
 }
 
-/// That no number leads outside the table, so that looking one up cannot fail later.
+/// Validates that all numbers refer to records of the table, so that no lookup can fail later.
 fn check(types: &[Type], structs: &[Raw], kinds: &[Kind]) -> Result<(), LoadError> {
     let type_known = |id: TypeId| usize::from(id.0) < types.len();
     let struct_known = |id: StructId| usize::from(id.0) < structs.len();
@@ -282,13 +288,13 @@ fn check(types: &[Type], structs: &[Raw], kinds: &[Kind]) -> Result<(), LoadErro
     Ok(())
 }
 
-/// The struct at a place, with the fields of what it embeds among its own.
-fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadError> {
-    let mut fields = Vec::with_capacity(raw[place].fields.len() + 2);
-    collect(raw, place, None, &mut fields, EMBEDDING_DEPTH)?;
+/// Builds a struct with the fields of the structs that it embeds.
+fn flatten(types: &[Type], raw: &[Raw], number: usize) -> Result<Struct, LoadError> {
+    let mut fields = Vec::with_capacity(raw[number].fields.len() + 2);
+    collect(raw, number, None, &mut fields, EMBEDDING_DEPTH)?;
     let position = |index: usize| u16::try_from(index).map_err(|_| LoadError::Dangling { what: "a field" });
     for (index, (field, _)) in fields.iter_mut().enumerate() {
-        field.distinguishes_empty = emptiness::is_distinguished(raw[place].name, field.json);
+        field.distinguishes_empty = emptiness::is_distinguished(raw[number].name, field.json);
         field.position = position(index)?;
     }
     fields.sort_unstable_by_key(|(field, _)| field.json);
@@ -303,13 +309,13 @@ fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadErro
             always.push(position(index)?);
         }
     }
-    let embedded = raw[place].embedded.iter().filter(|embedded| embedded.number != 0);
+    let embedded = raw[number].embedded.iter().filter(|embedded| embedded.number != 0);
     wire.extend(embedded.map(|embedded| (embedded.number, Wire::Embedded(embedded.id))));
     wire.sort_unstable_by_key(|(number, _)| *number);
     Ok(Struct {
-        name: raw[place].name,
-        package: raw[place].package,
-        atomic: raw[place].atomic,
+        name: raw[number].name,
+        package: raw[number].package,
+        atomic: raw[number].atomic,
         fields: fields.into_iter().map(|(field, _)| field).collect(),
         wire,
         always,
@@ -318,7 +324,7 @@ fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadErro
 
 fn collect(
     raw: &[Raw],
-    place: usize,
+    number: usize,
     through: Option<&'static str>,
     into: &mut Vec<(Field, bool)>,
     depth: usize,
@@ -326,7 +332,7 @@ fn collect(
     if depth == 0 {
         return Err(LoadError::Dangling { what: "an embedding without end, to a struct" });
     }
-    let Raw { fields, embedded, .. } = &raw[place];
+    let Raw { fields, embedded, .. } = &raw[number];
     let mut own = fields.iter();
     let mut declared = 0;
     for Embedded { id, name, after, .. } in embedded {
@@ -334,7 +340,7 @@ fn collect(
             into.push((Field { through, ..field.clone() }, through.is_none()));
         }
         declared = *after;
-        // Only one struct of the API is embedded two deep; its parts are named together.
+        // Only `Rule` is embedded at depth two; Go's messages display both names.
         let through = match (through, *name) {
             (None, name) => name,
             (Some("RuleWithOperations"), "Rule") => "RuleWithOperations.Rule",

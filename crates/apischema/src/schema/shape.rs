@@ -108,14 +108,14 @@ impl Struct {
 
     /// A field by its JSON name.
     pub fn field(&self, json: &str) -> Option<&Field> {
-        let place = self.fields.binary_search_by(|field| field.json.cmp(json)).ok()?;
-        Some(&self.fields[place])
+        let index = self.fields.binary_search_by(|field| field.json.cmp(json)).ok()?;
+        Some(&self.fields[index])
     }
 
     /// The meaning of a protobuf field number.
     pub fn by_number(&self, number: u32) -> Option<Wire> {
-        let place = self.wire.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        Some(self.wire[place].1)
+        let index = self.wire.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(self.wire[index].1)
     }
 
     /// All protobuf numbers, ascending.
@@ -125,7 +125,7 @@ impl Struct {
 
     /// The fields that Go writes even if they are missing.
     pub fn always(&self) -> impl Iterator<Item = &Field> {
-        self.always.iter().map(|&place| &self.fields[usize::from(place)])
+        self.always.iter().map(|&index| &self.fields[usize::from(index)])
     }
 }
 

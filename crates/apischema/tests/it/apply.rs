@@ -72,7 +72,7 @@ proptest! {
         let read = Managers::read(Some(&list)).unwrap();
         let own = read.iter().next().unwrap();
         prop_assert_eq!(own.operation, Operation::Update);
-        let ty = Types::of_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
+        let ty = Types::for_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
         // Every managed field is one of the object's; the other fields are never managed.
         let has = apply::fields(ty, &object).unwrap();
         for path in own.set.paths() {
@@ -83,19 +83,19 @@ proptest! {
 
     #[test]
     fn merged_fields_can_be_extracted((api_version, kind, object) in an_object()) {
-        let ty = Types::of_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
+        let ty = Types::for_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
         prop_assume!(apply::validate(ty, &object).is_ok());
         let under = with_tracker(api_version, kind, "", |tracker| tracker.versions.empty());
         let merged = apply::merge(ty, &under, &object).unwrap();
         let set = apply::fields(ty, &object).unwrap();
         let again = apply::fields(ty, &merged).unwrap();
-        prop_assert_eq!(&again.common(&set), &set);
+        prop_assert_eq!(&again.intersection(&set), &set);
         prop_assert!(apply::compare(ty, &object, &object).unwrap().is_empty());
     }
 
     #[test]
     fn a_set_survives_its_travels((api_version, kind, object) in an_object()) {
-        let ty = Types::of_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
+        let ty = Types::for_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
         let set = apply::fields(ty, &object).unwrap();
         let value = set.to_value();
         prop_assert_eq!(&FieldSet::read(&value).unwrap(), &set);
@@ -145,7 +145,7 @@ fn sets_are_written_in_the_order_of_what_they_name() {
     let ports = json!({ "spec": { "ports": [
         { "port": 443 }, { "port": 80 }, { "port": 8080, "protocol": "UDP" }, { "port": 80, "protocol": "UDP" },
     ] } });
-    let ty = Types::of_kind(Schema::builtin().kind_of("v1", "Service").unwrap());
+    let ty = Types::for_kind(Schema::builtin().kind_of("v1", "Service").unwrap());
     let text = apply::fields(ty, &ports).unwrap().to_text();
     let keys: Vec<&str> =
         text.split("k:").skip(1).map(|rest| rest.split("}\\").next().unwrap_or(rest)).collect();
@@ -179,7 +179,7 @@ fn a_custom_kind_is_known_by_its_schema() {
         "color": { "type": "object", "x-kubernetes-map-type": "atomic", "properties": { "r": { "type": "integer" } } },
         "free": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
     } } } });
-    let types = Types::of_schema(&schema, false);
+    let types = Types::from_schema(&schema, false);
     let object = json!({ "metadata": { "labels": { "a": "1" } }, "spec": {
         "tags": ["b", "a"], "steps": ["1"], "parts": [{ "name": "p", "size": 1 }],
         "color": { "r": 1 }, "free": { "x": { "y": [1] } },
@@ -214,7 +214,7 @@ fn a_custom_kind_has_managers_in_each_of_its_versions() {
         json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": properties } } })
     };
     let types = [("x.io/v1", "old"), ("x.io/v2", "new")]
-        .map(|(version, field)| (version.to_owned(), Arc::new(Types::of_schema(&schema(field), false))));
+        .map(|(version, field)| (version.to_owned(), Arc::new(Types::from_schema(&schema(field), false))));
     let tracker = |api_version: &'static str, work: &dyn Fn(&Tracker<'_>) -> Value| {
         let ignored = &Ignored::Nothing;
         let versions =

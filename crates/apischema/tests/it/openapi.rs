@@ -27,7 +27,8 @@ fn every_served_version_has_a_document_and_a_line_in_the_index() {
 
 #[test]
 fn the_hash_of_a_document_changes_with_it_and_only_with_it() {
-    let (apps, core) = (document("apps", "v1").to_string(), document("", "v1").to_string());
+    let apps = document("apps", "v1").to_string();
+    let core = document("", "v1").to_string();
     assert_eq!(openapi::hash(apps.as_bytes()), openapi::hash(document("apps", "v1").to_string().as_bytes()));
     assert_ne!(openapi::hash(apps.as_bytes()), openapi::hash(core.as_bytes()));
 }

@@ -76,7 +76,8 @@ fn a_body_is_read_as_upstream_reads_it() {
 #[test]
 fn an_object_is_written_and_read_as_upstreams_protobuf() {
     let schema = Schema::builtin();
-    let (mut wrong, mut compared) = (0, 0);
+    let mut wrong = 0;
+    let mut compared = 0;
     for case in cases("decode") {
         let (Some(value), Some(body)) = (case.value, case.protobuf) else { continue };
         let body = STANDARD.decode(body).unwrap();

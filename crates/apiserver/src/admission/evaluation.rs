@@ -41,7 +41,7 @@ pub(super) fn value_of<'a>(
         Ok(program) => program,
         Err(error) => return Ok(Err(format!("compilation error: {error}"))),
     };
-    let mut budget = Budget::of(effort.within(CALL_BUDGET));
+    let mut budget = Budget::new(effort.within(CALL_BUDGET));
     let answer = match composition {
         Some(composition) => program.evaluate_composed(values, composition, &mut budget),
         None => program.evaluate(values, &mut budget),

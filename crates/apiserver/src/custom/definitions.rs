@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use plumb_apischema::apply::Types;
 use plumb_apischema::schema::Scope;
-use plumb_crd::names::{Condition, holds, settle};
+use plumb_crd::names::{self, Condition, is_condition_true};
 use plumb_crd::{Version, definition};
 use plumb_store::{EventFilter, List, Object, Revision, Snapshot, Store};
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ impl Definitions {
                 definition["metadata"]["uid"],
                 definition["spec"],
                 definition["status"]["acceptedNames"],
-                holds(definition, "Established"),
+                is_condition_true(definition, "Established"),
             ])
             .to_string();
             let entry = match known.remove(&name) {
@@ -219,7 +219,7 @@ fn all_in(snapshot: &Snapshot, row: &Row) -> Result<All, ApiError> {
 
 /// Sets the stored versions of a definition that is to be written, and accepts its names.
 pub fn prepare(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
-    definition::note_stored_version(new);
+    definition::add_stored_version(new);
     accept_names(cx, new)
 }
 
@@ -231,7 +231,11 @@ pub fn accept_names(cx: Context<'_>, new: &mut Value) -> Result<(), ApiError> {
     let now = moment(cx.now());
     let others = all_in(&cx.store.snapshot(), cx.row)?;
     let own = meta(new, "name").to_owned();
-    settle(new, others.iter().map(|(_, other)| other).filter(|other| meta(other, "name") != own), &now);
+    names::accept_names(
+        new,
+        others.iter().map(|(_, other)| other).filter(|other| meta(other, "name") != own),
+        &now,
+    );
     Ok(())
 }
 
@@ -256,7 +260,7 @@ fn rows(
     life: &watch::Receiver<()>,
     converter: impl Fn(&Value) -> Option<Arc<dyn Converter>>,
 ) -> Vec<Row> {
-    if !holds(definition, "Established") {
+    if !is_condition_true(definition, "Established") {
         return Vec::new();
     }
     let (spec, names) = (&definition["spec"], &definition["status"]["acceptedNames"]);
@@ -270,12 +274,15 @@ fn rows(
     let full = |version: &Value| format!("{group}/{}", version["name"].as_str().unwrap_or_default());
     // A field that another version lacks is no error in a request of this version.
     let types = |own: &str| -> Arc<[(String, Arc<Types>)]> {
-        let types =
-            |json: &Value| Types::of_schema(&json["schema"]["openAPIV3Schema"], keeps || json["name"] != own);
+        let types = |json: &Value| {
+            Types::from_schema(&json["schema"]["openAPIV3Schema"], keeps || json["name"] != own)
+        };
         versions.iter().map(|json| (full(json), Arc::new(types(json)))).collect()
     };
-    let replicas: Arc<[_]> =
-        versions.iter().filter_map(|json| Some((full(json), plumb_crd::Scale::of(json)?.spec))).collect();
+    let replicas: Arc<[_]> = versions
+        .iter()
+        .filter_map(|json| Some((full(json), plumb_crd::Scale::from_version(json)?.spec)))
+        .collect();
     let converter = converter(definition);
     let served = versions.iter().filter(|version| version["served"] == true);
     served

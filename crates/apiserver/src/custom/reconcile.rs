@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
-use plumb_crd::names::{Condition, settle};
+use plumb_crd::names::{Condition, accept_names};
 use plumb_store::{Event, List, Object, Precondition, Prefix, Ticket, Write, WriteError};
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ pub(super) async fn reconcile(definitions: &Definitions) -> Result<(), ApiError>
         let own = meta(definition, "name");
         let others = found.iter().map(|(_, other)| other).filter(|other| meta(other, "name") != own);
         let mut settled = definition.clone();
-        settle(&mut settled, others, &now);
+        accept_names(&mut settled, others, &now);
         if settled != *definition {
             let outcome =
                 change(definitions, definition, |current| current["status"] = settled["status"].clone());
@@ -156,7 +156,7 @@ async fn release(definitions: &Definitions, definition: &Value) -> Result<(), Ap
     let now = moment(definitions.now());
     let done = Condition {
         ty: "Terminating",
-        holds: false,
+        is_true: false,
         reason: "InstanceDeletionCompleted",
         message: "removed all instances".to_owned(),
     };

@@ -77,10 +77,10 @@ impl Custom {
             object.insert("metadata".to_owned(), decoded.value["metadata"].clone());
         }
         let mut value = Value::Object(object);
-        if let Some(error) = self.version.unreadable(&value) {
+        if let Some(error) = self.version.decode_error(&value) {
             return Err(DecodeError::Type(error.to_string()));
         }
-        self.version.each_inside(&mut value, &mut |inner, path| {
+        self.version.for_each_embedded(&mut value, &mut |inner, path| {
             let Some(metadata) = inner.get_mut("metadata") else { return Ok(()) };
             let path = path.child("metadata");
             strict.extend(read_inside(metadata, &path)?);

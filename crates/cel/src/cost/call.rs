@@ -47,7 +47,9 @@ impl<'e> Estimator<'e> {
             if let Some(result) = call.size {
                 size = Some(size.map_or(result, |size| size.union(result)));
             }
-            if let (Some(of), true) = (args.first(), matches!(*id, "index_list" | "index_map")) {
+            if let Some(of) = args.first()
+                && matches!(*id, "index_list" | "index_map")
+            {
                 size = self.entries_of(of).map(|entries| entries.value);
                 let step = if *id == "index_list" { "@items" } else { "@values" };
                 let path = append_step(self.path(of), step);

@@ -26,7 +26,7 @@ fn authorized(text: &str) -> (String, u64) {
     let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
     let mut values = Bindings::new();
     values.set("authorizer", Value::Access(Access::authorizer(&ByName).into()));
-    let mut budget = Budget::of(1_000_000);
+    let mut budget = Budget::new(1_000_000);
     let result = match program.evaluate(&values, &mut budget) {
         Ok(Value::Bool(truth)) => truth.to_string(),
         Ok(value) => value.as_text().unwrap_or("?").to_owned(),
@@ -81,7 +81,7 @@ fn a_variable_is_evaluated_once_when_it_is_first_read() {
     values.json("object", &object, &decl);
     let composition = Composition::new(&variables, &values, 1_000, 10_000);
     let program = Program::compile("variables.sum == 6 || variables.bad", &env).unwrap();
-    let mut budget = Budget::of(1_000);
+    let mut budget = Budget::new(1_000);
     assert_eq!(program.evaluate_composed(&values, &composition, &mut budget), Ok(Value::Bool(true)));
     let first = composition.take_spent();
     assert!(first > 50, "{first}");
@@ -104,7 +104,7 @@ fn last(declared: &[(String, String)]) -> String {
     let name = declared.last().map_or("none", |(name, _)| name);
     let text = format!("variables.{name} == 1 ? 'one' : 'other'");
     let program = Program::compile(&text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
-    match program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000)) {
+    match program.evaluate_composed(&values, &composition, &mut Budget::new(1_000_000)) {
         Ok(value) => value.as_text().unwrap_or("?").to_owned(),
         Err(error) => error.to_string(),
     }
@@ -172,13 +172,13 @@ fn a_value_with_many_repeated_parts_is_too_expensive_to_traverse() {
     ] {
         let composition = Composition::new(&variables, &values, 1_000_000, 10_000_000);
         let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
-        let answer = program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000));
+        let answer = program.evaluate_composed(&values, &composition, &mut Budget::new(1_000_000));
         assert!(answer.is_err(), "{text}: {answer:?}");
     }
     let composition = Composition::new(&variables, &values, 1_000_000, 10_000_000);
     let text = "Object{spec: Object.spec{all: variables.v59}}";
     let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
-    let value = program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000));
+    let value = program.evaluate_composed(&values, &composition, &mut Budget::new(1_000_000));
     let value = value.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(value.to_json().map_err(|error| error.to_string()), Err("the value is too large".to_owned()));
     assert_eq!(value.misnamed(), ["the value is too large"]);
@@ -197,7 +197,7 @@ fn the_cost_of_all_variables_together_is_limited() {
     let composition = Composition::new(&variables, &values, 1_000, 300);
     let text = all.join(" && ");
     let program = Program::compile(&text, &env).unwrap_or_else(|issues| panic!("{issues}"));
-    let answer = program.evaluate_composed(&values, &composition, &mut Budget::of(1_000_000));
+    let answer = program.evaluate_composed(&values, &composition, &mut Budget::new(1_000_000));
     let why = answer.map_err(|error| error.to_string());
     assert_eq!(why, Err("operation cancelled: actual cost limit exceeded".to_owned()));
     assert!(composition.take_spent() <= 400);
@@ -230,7 +230,7 @@ fn patches_and_objects_can_be_created_where_they_are_declared() {
     let made = |text: &str| {
         let program = Program::compile(text, &env).unwrap_or_else(|issues| panic!("{text}: {issues}"));
         let values = Bindings::new();
-        program.evaluate(&values, &mut Budget::of(10_000)).unwrap().to_json().unwrap()
+        program.evaluate(&values, &mut Budget::new(10_000)).unwrap().to_json().unwrap()
     };
     assert_eq!(
         made("Object{spec: Object.spec{replicas: 3, items: [Object.spec.items{name: 'a'}]}}"),
@@ -249,7 +249,7 @@ fn patches_and_objects_can_be_created_where_they_are_declared() {
     assert!(Program::compile("Object{a: 1}", &Env::kubernetes()).is_err());
     let program = Program::compile("Object{spec: Object.status{}}", &env).unwrap();
     let values = Bindings::new();
-    let value = program.evaluate(&values, &mut Budget::of(100)).unwrap();
+    let value = program.evaluate(&values, &mut Budget::new(100)).unwrap();
     assert_eq!(
         value.misnamed(),
         [

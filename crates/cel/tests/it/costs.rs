@@ -56,7 +56,7 @@ fn evaluation_stops_when_the_budget_is_exhausted() {
         Program::compile("self.endless.all(x, self.endless.exists(y, x == y + 'b'))", &env).unwrap();
     let mut values = Bindings::new();
     values.json("self", &data, env.decl("self").unwrap());
-    let mut budget = Budget::of(10_000);
+    let mut budget = Budget::new(10_000);
     assert_eq!(program.evaluate(&values, &mut budget), Err(EvalError::TooExpensive));
     assert!(budget.spent() < 10_100);
 }
@@ -91,7 +91,7 @@ fn sets_and_keyed_lists_are_compared_and_concatenated_in_linear_time() {
         "(self.set + self.otherSet).size() == self.set.size()",
         "(self.keyed + self.otherKeyed).size() == self.keyed.size()",
     ] {
-        let mut budget = Budget::of(1_000_000);
+        let mut budget = Budget::new(1_000_000);
         let program = Program::compile(text, &env).unwrap();
         assert_eq!(program.evaluate(&values, &mut budget), Ok(Value::Bool(true)), "{text}");
     }

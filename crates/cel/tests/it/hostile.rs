@@ -9,7 +9,7 @@ fn compile_and_evaluate(text: &str, data: &Value) {
     let (Ok(program), Some(decl)) = (Program::compile(text, &env), env.decl("self")) else { return };
     let mut values = Bindings::new();
     values.json("self", data, decl);
-    let mut budget = Budget::of(20_000);
+    let mut budget = Budget::new(20_000);
     let _ = program.evaluate(&values, &mut budget);
     assert!(budget.spent() < 1_000_000, "{text}");
 }

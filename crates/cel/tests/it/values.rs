@@ -16,7 +16,7 @@ pub(crate) fn evaluate(text: &str) -> Result<bool, String> {
     let decl = Decl::dynamic();
     let mut values = Bindings::new();
     values.json("self", &data, &decl);
-    match program.evaluate(&values, &mut Budget::of(1_000_000)) {
+    match program.evaluate(&values, &mut Budget::new(1_000_000)) {
         Ok(Value::Bool(truth)) => Ok(truth),
         Ok(other) => Err(format!("{other:?}")),
         Err(error) => Err(error.to_string()),
@@ -198,7 +198,7 @@ fn json_is_converted_to_its_declared_types() {
     let program = Program::compile(rule, &env).unwrap();
     let mut values = Bindings::new();
     values.json("self", &data, env.decl("self").unwrap());
-    assert_eq!(program.evaluate(&values, &mut Budget::of(1_000)), Ok(Value::Bool(true)));
+    assert_eq!(program.evaluate(&values, &mut Budget::new(1_000)), Ok(Value::Bool(true)));
     let issues = Program::compile("self.unknown == 1", &env).unwrap_err().to_string();
     assert_eq!(issues, "ERROR: <input>:1:5: undefined field 'unknown'\n | self.unknown == 1\n | ....^");
 }

@@ -8,7 +8,7 @@ use plumb_validation::webhook::{Service, url};
 use serde_json::Value;
 
 use super::{Errors, SPEC, text};
-use crate::names::holds;
+use crate::names::is_condition_true;
 
 /// The versions of `ConversionReview`, in the order of error messages.
 const KNOWN_REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -77,7 +77,7 @@ fn check_client_config(definition: &Value, old: Option<&Value>, errors: &mut Err
     };
     // A definition that was stored with an invalid CA bundle can still be updated.
     let strict = old.is_some_and(|old| {
-        holds(old, "Established") && bundle(old).is_none_or(|bundle| has_certificate(&bundle))
+        is_condition_true(old, "Established") && bundle(old).is_none_or(|bundle| has_certificate(&bundle))
     });
     if strict && let Some(given) = bundle(definition).filter(|bundle| !has_certificate(bundle)) {
         let rule = "unable to load root certificates: unable to parse bytes as PEM block";

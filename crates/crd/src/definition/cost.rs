@@ -10,7 +10,7 @@ pub(super) const RULE_LIMIT: u64 = 10_000_000;
 /// The limit on the estimated cost of all rules together (`StaticEstimatedCRDCostLimit`).
 const SCHEMA_LIMIT: u64 = 100_000_000;
 
-/// How many of the most expensive rules the error names.
+/// How many of the most expensive rules the error names, as upstream's `TotalCost` does.
 const MAX_NAMED: usize = 4;
 
 /// The estimated cost of the rules so far.
@@ -55,6 +55,7 @@ pub(super) fn exceeds(what: &str, cost: u64, limit: u64) -> String {
     let factor = if factor > 100.0 {
         "more than 100x".to_owned()
     } else if factor < 1.5 {
+        // More digits: "a factor of 1.0x" would not read as an excess.
         format!("{factor:.6}x")
     } else {
         format!("{factor:.1}x")

@@ -37,7 +37,8 @@ pub(super) fn check(
     if schema_errors.is_empty() {
         schema_errors = defaults::check(&schema, &schema_path);
     }
-    // CEL declarations are made from the types of a structural schema.
+    // Rules are compiled against the types that a structural schema declares. Without those types, each rule would add an
+    // error that only repeats what is wrong with the schema.
     let compile_rules = schema_errors.is_empty();
     errors.extend(schema_errors);
     let mut validator =

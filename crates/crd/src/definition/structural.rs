@@ -20,6 +20,7 @@ pub(super) fn check(schema: &Schema, path: &Path<'_>) -> Errors {
     let mut errors = Errors::new();
     check_structure(schema, Level::Root, path, &mut errors);
     check_declared(schema, schema, path, path, &mut errors);
+    // Upstream sorts them, since it iterates over maps in random order.
     errors.sort_by_cached_key(ToString::to_string);
     errors
 }

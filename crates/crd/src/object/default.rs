@@ -1,11 +1,11 @@
-//! Defaulting.
+//! Defaulting of fields that are missing, or null and not nullable.
 
 use serde_json::Value;
 
 use crate::schema::Schema;
 
-/// Applies the defaults of a schema.
-pub fn defaults(value: &mut Value, schema: &Schema) {
+/// Applies the defaults of a schema, and then those of its subschemas: a default can itself lack fields with defaults.
+pub(crate) fn defaults(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => {
             for (name, property) in &schema.properties {
@@ -44,8 +44,8 @@ fn replace_null(value: &mut Value, schema: &Schema) {
     }
 }
 
-/// Drops nulls of fields that are not nullable and have no default.
-pub fn without_nulls(value: &mut Value, schema: Option<&Schema>) {
+/// Drops nulls of fields that are not nullable and have no default, as upstream's `PruneNonNullableNullsWithoutDefaults` does.
+pub(crate) fn without_nulls(value: &mut Value, schema: Option<&Schema>) {
     match value {
         Value::Object(map) => map.retain(|name, inner| {
             let field = schema.and_then(|schema| schema.field(name));

@@ -8,14 +8,14 @@ use super::bad_value;
 use crate::schema::Schema;
 
 /// Validates the kinds and API versions of embedded resources. Their metadata is already decoded.
-pub fn embedded(object: &Value, schema: &Schema) -> Vec<FieldError> {
+pub(crate) fn embedded(object: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(object, schema, &Path::NOWHERE, &mut errors);
     errors
 }
 
 /// The error of an object that cannot be decoded: the kind or API version of an embedded resource is not a string.
-pub fn unreadable(object: &Value, schema: &Schema) -> Option<FieldError> {
+pub(crate) fn decode_error(object: &Value, schema: &Schema) -> Option<FieldError> {
     embedded(object, schema).into_iter().find(|error| error.detail == NOT_A_STRING)
 }
 
@@ -47,7 +47,7 @@ fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<Field
 }
 
 /// Visits the embedded resources of an object with their paths, until the visitor fails.
-pub fn each_inside<E>(
+pub(crate) fn for_each_embedded<E>(
     value: &mut Value,
     schema: &Schema,
     path: &Path<'_>,
@@ -60,8 +60,12 @@ pub fn each_inside<E>(
             }
             for (name, inner) in map {
                 match (schema.properties.get(name), schema.additional_schema()) {
-                    (Some(field_schema), _) => each_inside(inner, field_schema, &path.child(name), visitor)?,
-                    (None, Some(field_schema)) => each_inside(inner, field_schema, &path.key(name), visitor)?,
+                    (Some(field_schema), _) => {
+                        for_each_embedded(inner, field_schema, &path.child(name), visitor)?;
+                    }
+                    (None, Some(field_schema)) => {
+                        for_each_embedded(inner, field_schema, &path.key(name), visitor)?;
+                    }
                     (None, None) => {}
                 }
             }
@@ -69,7 +73,7 @@ pub fn each_inside<E>(
         Value::Array(list) => {
             let Some(items) = &schema.items else { return Ok(()) };
             for (i, element) in list.iter_mut().enumerate() {
-                each_inside(element, items, &path.index(i), visitor)?;
+                for_each_embedded(element, items, &path.index(i), visitor)?;
             }
         }
         _ => {}

@@ -9,7 +9,7 @@ use super::bad_value;
 use crate::schema::Schema;
 
 /// The duplicates in lists with the type `set` or `map`.
-pub fn lists(object: &Value, schema: &Schema) -> Vec<FieldError> {
+pub(crate) fn lists(object: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(object, schema, &Path::NOWHERE, &mut errors);
     errors

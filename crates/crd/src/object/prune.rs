@@ -8,7 +8,7 @@ use crate::schema::{Additional, Schema};
 const OBJECT_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Prunes an object by its schema. Returns the sorted paths of the dropped fields.
-pub fn prune_root(object: &mut Value, schema: &Schema) -> Vec<String> {
+pub(crate) fn prune_root(object: &mut Value, schema: &Schema) -> Vec<String> {
     let mut dropped = Vec::new();
     if schema.keeps_unknown() {
         prune_preserving(object, schema, true, &mut String::new(), &mut dropped);
@@ -20,7 +20,7 @@ pub fn prune_root(object: &mut Value, schema: &Schema) -> Vec<String> {
 }
 
 /// Prunes a part of an object by its schema.
-pub fn prune(value: &mut Value, schema: &Schema) {
+pub(crate) fn prune(value: &mut Value, schema: &Schema) {
     visit(value, Some(schema), schema.embedded, &mut String::new(), &mut Vec::new());
 }
 

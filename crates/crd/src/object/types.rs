@@ -12,14 +12,14 @@ use crate::schema::{Additional, Schema};
 
 /// The patterns of a schema, compiled once.
 #[derive(Debug, Default)]
-pub struct Patterns(HashMap<String, Result<Regexp, RegexpError>>);
+pub(crate) struct Patterns(HashMap<String, Result<Regexp, RegexpError>>);
 
-/// The largest float that counts as an integer: 2^53 - 1, up to which all integers are exact.
+/// The largest float that counts as an integer (`swag.IsFloat64AJSONInteger`): 2^53 - 1, up to which all integers are exact.
 const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 impl Patterns {
     /// Compiles the patterns of a schema and its subschemas.
-    pub fn for_schema(schema: &Schema) -> Self {
+    pub(crate) fn for_schema(schema: &Schema) -> Self {
         let mut patterns = Self::default();
         patterns.insert_all(schema);
         patterns
@@ -41,7 +41,7 @@ impl Patterns {
 /// Validates a value. `path` is the path of the value in its object, empty for the object itself.
 ///
 /// With an old value, errors of unchanged values are dropped (ratcheting).
-pub fn types(
+pub(crate) fn types(
     value: &Value,
     old: Option<&Value>,
     schema: &Schema,
@@ -242,7 +242,10 @@ impl Validator<'_> {
         let fits = types.contains(&actual_type)
             || (actual_type == "number" && whole && types.contains(&"integer"))
             || (actual_type == "integer" && types.contains(&"number"));
-        if let (Some(format_name), false, false) = (format_name, fits, value.is_string() || value.is_array())
+        if let Some(format_name) = format_name
+            && !fits
+            && !value.is_string()
+            && !value.is_array()
         {
             let actual_format = match actual_type {
                 "integer" => "int64",
@@ -476,7 +479,7 @@ fn bound(number: f64) -> String {
 
 /// Whether a number is a multiple of a positive factor; for integers, of the integer part of the factor.
 fn is_multiple(number: &serde_json::Number, factor: f64) -> bool {
-    /// The relative tolerance above an integer quotient, since floats are not exact.
+    /// The relative tolerance above an integer quotient, since floats are not exact (`swag.IsFloat64AJSONInteger`).
     const TOLERANCE: f64 = 1e-9;
     if let Some(whole) = number.as_i64() {
         #[expect(clippy::cast_possible_truncation, reason = "a factor beyond 64 bits saturates")]
@@ -515,7 +518,7 @@ fn check_number(
     }
     let bad_value = || ErrorKind::Number(number.to_string());
     if let Some(factor) = schema.multiple_of {
-        // Upstream truncates the factor for integers.
+        // Upstream (`MultipleOfInt`) truncates the factor for integers, so 0.5 becomes 0, which is an error.
         let used = if whole.is_some() { factor.trunc() } else { factor };
         if used <= 0.0 {
             let message = format!("factor MultipleOf declared for {path} must be positive: {}", bound(used));

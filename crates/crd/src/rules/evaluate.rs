@@ -11,7 +11,7 @@ use super::{CALL_BUDGET, CompileError, Compiled, OBJECT_BUDGET, compile, declare
 use crate::object::{bad_value, counterpart};
 use crate::schema::{Rule, Schema};
 
-/// The maximum length of the value of a message expression.
+/// The maximum length of the value of a message expression (`MaxEvaluatedMessageExpressionSizeBytes`).
 const MAX_MESSAGE: usize = 5 * 1024;
 
 /// The rules of a schema and its subschemas.
@@ -269,7 +269,7 @@ impl Rules {
         rule: &Rule,
         evaluation: &mut Evaluation,
     ) -> Option<bool> {
-        let mut budget = Budget::of(CALL_BUDGET);
+        let mut budget = Budget::new(CALL_BUDGET);
         let result = program.evaluate(values, &mut budget);
         let name = rule.name();
         let detail = match result {
@@ -312,7 +312,7 @@ impl Rules {
         evaluation: &mut Evaluation,
     ) -> Option<String> {
         if let Some(program) = program {
-            let mut budget = Budget::of(CALL_BUDGET);
+            let mut budget = Budget::new(CALL_BUDGET);
             let result = program.evaluate(values, &mut budget);
             let spent = i64::try_from(budget.spent()).unwrap_or(i64::MAX);
             let failure = if result == Err(EvalError::TooExpensive) {

@@ -75,7 +75,7 @@ fn invalid_new_objects_are_rejected_with_the_messages_of_kube_apiserver() {
         if kind(case).kind == "CustomResourceDefinition" {
             // Its strategy does this first.
             object["status"] = json!({});
-            definition::note_stored_version(&mut object);
+            definition::add_stored_version(&mut object);
         }
         validation::create(kind(case), &object, &Rules::v1_36())
     });

@@ -9,7 +9,7 @@ use crate::apply::set::FieldSet;
 use crate::apply::types::Type;
 use crate::apply::value::equal;
 use crate::apply::walk::{TypeErrors, collect, compare, merge, validate};
-use crate::patch::said::go_type;
+use crate::patch::go_format::go_type;
 
 /// The manager that migrates from client-side to server-side apply.
 const KUBECTL: &str = "kubectl";
@@ -17,7 +17,7 @@ const KUBECTL: &str = "kubectl";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The manager of the fields that existed before the first apply.
 const BEFORE: &str = "before-first-apply";
-/// The maximum total size of annotations.
+/// The maximum total size of annotations, as `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS: usize = 256 << 10;
 
 /// Why an object could not be applied.
@@ -48,9 +48,10 @@ impl Tracker<'_> {
     ) -> Result<Value, ApplyError> {
         let known = Managers::read(managed(live))
             .map_err(|error| ApplyError::Failed(format!("failed to decode managed fields: {error}")))?;
-        let (api_version, kind) = (text(wanted, "apiVersion"), text(wanted, "kind"));
+        let api_version = text(wanted, "apiVersion");
+        let kind = text(wanted, "kind");
         if (api_version, kind) != (self.api_version, self.kind) {
-            // Upstream shows neither version nor kind if the API version has more than two parts.
+            // Upstream displays neither version nor kind if the API version has more than two parts.
             let ((group, version), kind) = match api_version.matches('/').count() {
                 0 | 1 => (split(api_version), kind),
                 _ => (("", ""), ""),
@@ -66,11 +67,13 @@ impl Tracker<'_> {
         let empty = if known.0.is_empty() { self.versions.empty() } else { Value::Null };
         let known = self.before_first(&empty, &bare, known)?;
         let mut answer = self.applied(&bare, wanted, known.clone(), manager, force);
-        if let (Err(ApplyError::Conflicts(conflicts)), KUBECTL) = (&answer, manager)
-            && let Some(own) = self.last_applied(&bare)
+        // `kubectl apply --server-side` takes over the fields of an earlier client-side apply without a conflict.
+        if manager == KUBECTL
+            && let Err(ApplyError::Conflicts(conflicts)) = &answer
+            && let Some(last_applied) = self.last_applied(&bare)
         {
             let others: Vec<Conflict> =
-                conflicts.iter().filter(|conflict| !own.has(&conflict.path)).cloned().collect();
+                conflicts.iter().filter(|conflict| !last_applied.has(&conflict.path)).cloned().collect();
             answer = if others.is_empty() {
                 self.applied(&bare, wanted, known, manager, true)
             } else {
@@ -84,7 +87,7 @@ impl Tracker<'_> {
         Ok(object)
     }
 
-    /// The managers, or without any the manager `before-first-apply` that owns all fields.
+    /// Adds the manager `before-first-apply`, which owns all fields, to an object without managers.
     fn before_first<'a>(
         &'a self,
         empty: &'a Value,
@@ -139,16 +142,16 @@ impl Tracker<'_> {
             return Err(ApplyError::Conflicts(conflict::ordered(conflicts)));
         }
         let same = equal(live, &pruned);
-        if let Some(place) = managers.0.iter().position(|known| known.is(&applier)) {
-            let applier = &mut managers.0[place];
+        if let Some(index) = managers.0.iter().position(|known| known.is(&applier)) {
+            let applier = &mut managers.0[index];
             let mut set = std::mem::take(&mut applier.set);
-            set.take_out(&unmanaged());
+            set.subtract(&unmanaged());
             applier.change(set);
             if !same {
                 applier.stamp(self.now);
             }
             if applier.set.is_empty() {
-                managers.0.remove(place);
+                managers.0.remove(index);
             }
         }
         let entries = managers.to_value();
@@ -182,12 +185,12 @@ impl Tracker<'_> {
         let mut set = collect(ty, &last).ok()?;
         let found = compare(ty, &last, live).ok()?;
         for changed in [&found.modified, &found.added, &found.removed] {
-            set.take_out(changed);
+            set.subtract(changed);
         }
         Some(set.into_owned())
     }
 
-    /// `default/web; apps/v1, Kind=Deployment`.
+    /// The name of an object in error messages: `default/web; apps/v1, Kind=Deployment`.
     fn name_of(&self, object: &Value) -> String {
         let meta = |field: &str| {
             let metadata = object.get("metadata");

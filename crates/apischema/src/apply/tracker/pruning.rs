@@ -28,8 +28,8 @@ impl Tracker<'_> {
         let dangling = {
             let Some((ty, pruned)) = self.versions.in_version(&pruned, version) else { return Ok(merged) };
             let mut dangling = with_named_fields(Some(ty), &collect(ty, &object)?);
-            dangling.take_out(&with_named_fields(Some(ty), &collect(ty, &pruned)?));
-            dangling.common(&last_set).into_owned()
+            dangling.subtract(&with_named_fields(Some(ty), &collect(ty, &pruned)?));
+            dangling.intersection(&last_set).into_owned()
         };
         let pruned = remove(ty, &object, &dangling);
         let Some((_, back)) = self.versions.in_version(&pruned, self.api_version) else { return Ok(merged) };
@@ -50,14 +50,15 @@ impl Tracker<'_> {
             let other = manager.api_version != version;
             owned.entry((other, manager.api_version.as_ref())).or_default().add(&manager.set);
         }
-        let (mut merged, mut pruned) = (merged.clone(), pruned);
+        let mut merged = merged.clone();
+        let mut pruned = pruned;
         for ((_, version), owned) in owned {
             let Some((ty, here)) = self.versions.in_version(&merged, version) else { continue };
             let Some((_, without)) = self.versions.in_version(&pruned, version) else { continue };
             let gone = {
                 let mut gone = with_named_fields(Some(ty), &collect(ty, &here)?);
-                gone.take_out(&with_named_fields(Some(ty), &collect(ty, &without)?));
-                gone.take_out(&with_named_fields(Some(ty), &owned));
+                gone.subtract(&with_named_fields(Some(ty), &collect(ty, &without)?));
+                gone.subtract(&with_named_fields(Some(ty), &owned));
                 gone
             };
             let left = remove(ty, &here, &gone);

@@ -54,7 +54,7 @@ impl Tracker<'_> {
         }
         let Some((ty, _)) = self.versions.in_version(new, self.api_version) else { return Ok(None) };
         if self.versions.may_be_mistyped() {
-            // An object of another kind has no type.
+            // The types are those of this kind; an object of another kind fails validation later.
             if new["kind"] != self.kind {
                 return Ok(None);
             }
@@ -77,7 +77,7 @@ impl Tracker<'_> {
         self.narrow(&mut found, self.api_version);
         let (mut managers, _) = self.contested(&found, old, new, managers, None)?;
         let mut own = found.set();
-        own.take_out(&UNMANAGED);
+        own.subtract(&UNMANAGED);
         if !own.is_empty() {
             let mut writer =
                 Manager::new(manager, Operation::Update, self.api_version, self.subresource, own);
@@ -103,7 +103,7 @@ impl Tracker<'_> {
         managers
     }
 
-    /// Drops the ignored fields from a comparison.
+    /// Removes the ignored fields from a comparison.
     pub(super) fn narrow(&self, found: &mut Comparison<'_>, api_version: &str) {
         let ignored = self.versions.ignored(api_version);
         for set in [&mut found.removed, &mut found.modified, &mut found.added] {
@@ -111,7 +111,7 @@ impl Tracker<'_> {
         }
     }
 
-    /// Removes changed and removed fields from all managers but one, and returns the conflicts.
+    /// Removes changed and removed fields from all managers but `but`, and returns the conflicts.
     pub(super) fn contested<'a>(
         &self,
         found: &Comparison<'_>,
@@ -141,15 +141,15 @@ impl Tracker<'_> {
                 }
                 (&own.0, &own.1)
             };
-            let lost = manager.set.common(changed);
-            let gone = manager.set.common(removed);
+            let lost = manager.set.intersection(changed);
+            let gone = manager.set.intersection(removed);
             if !lost.is_empty() || !gone.is_empty() {
                 if but.is_some() {
                     conflicts.extend(Conflict::all(manager, &lost));
                 }
                 let mut set = std::mem::take(&mut manager.set);
-                set.take_out(&lost);
-                set.take_out(&gone);
+                set.subtract(&lost);
+                set.subtract(&gone);
                 manager.change(set);
             }
             !manager.set.is_empty()
@@ -160,7 +160,7 @@ impl Tracker<'_> {
         }
     }
 
-    /// The comparison in another API version.
+    /// Compares the objects in another API version. Returns the changed and the removed fields.
     fn found_in(
         &self,
         api_version: &str,

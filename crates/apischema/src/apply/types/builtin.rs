@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Field, Identity, List, Node, NodeId, Object, Scalar, Types};
 use crate::schema::{self, ListType, Omit, Schema, Shape, StructId, TypeId};
 
-/// Key fields with an explicit default: struct, field, default.
+/// Key fields whose default the API declares with `+default`: struct, field, default.
 const DEFAULTS: [(&str, &str, &str); 3] = [
     ("ContainerPort", "protocol", "TCP"),
     ("ServicePort", "protocol", "TCP"),
@@ -101,20 +101,20 @@ impl<'s> Builder<'s> {
         let ty = schema.pointee(field.ty);
         match schema[ty].shape {
             Shape::List(inner) | Shape::WrappedList(inner) => {
-                let element = self.of(inner);
+                let element = self.type_node(inner);
                 let identity = identity(field);
                 self.push(Node { list: Some(List { element, identity }), ..Node::default() })
             }
             Shape::Map(inner) => {
-                let others = Some(self.of(inner));
+                let others = Some(self.type_node(inner));
                 let atomic = field.list_type == Some(ListType::Atomic);
                 let object = Object { fields: Vec::new(), others, atomic };
                 self.push(Node { object: Some(object), ..Node::default() })
             }
             Shape::Struct(id) => {
                 let node = self.structure(id);
-                let Some(said) = field.list_type else { return node };
-                let atomic = said == ListType::Atomic;
+                let Some(list_type) = field.list_type else { return node };
+                let atomic = list_type == ListType::Atomic;
                 if atomic == schema[id].atomic {
                     return node;
                 }
@@ -124,12 +124,12 @@ impl<'s> Builder<'s> {
                 }
                 self.push(own)
             }
-            _ => self.of(ty),
+            _ => self.type_node(ty),
         }
     }
 
     /// A type without overrides of a field.
-    fn of(&mut self, ty: TypeId) -> NodeId {
+    fn type_node(&mut self, ty: TypeId) -> NodeId {
         match self.schema[ty].shape {
             Shape::Text | Shape::Bytes | Shape::Duration => Self::TEXT,
             Shape::Bool => Self::BOOL,
@@ -142,14 +142,14 @@ impl<'s> Builder<'s> {
             | Shape::SchemaOrArray(_)
             | Shape::SchemaOrBool(_)
             | Shape::SchemaOrStrings(_) => Self::DEDUCED,
-            Shape::Pointer(inner) => self.of(inner),
+            Shape::Pointer(inner) => self.type_node(inner),
             Shape::List(inner) | Shape::WrappedList(inner) => {
-                let element = self.of(inner);
+                let element = self.type_node(inner);
                 let list = List { element, identity: Identity::Atomic };
                 self.push(Node { list: Some(list), ..Node::default() })
             }
             Shape::Map(inner) => {
-                let others = Some(self.of(inner));
+                let others = Some(self.type_node(inner));
                 let object = Object { fields: Vec::new(), others, atomic: false };
                 self.push(Node { object: Some(object), ..Node::default() })
             }

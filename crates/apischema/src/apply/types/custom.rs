@@ -34,8 +34,8 @@ impl Reader<'_> {
         for (name, node) in [("apiVersion", Builder::TEXT), ("kind", Builder::TEXT), ("metadata", metadata)] {
             let field = Field { name: Cow::Borrowed(name), node, default: None };
             match object.fields.binary_search_by(|field| field.name.as_ref().cmp(name)) {
-                Ok(place) => object.fields[place] = field,
-                Err(place) => object.fields.insert(place, field),
+                Ok(index) => object.fields[index] = field,
+                Err(index) => object.fields.insert(index, field),
             }
         }
         if !preserve && schema.get("additionalProperties").is_none() {

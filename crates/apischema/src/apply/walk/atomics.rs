@@ -18,7 +18,8 @@ fn visit(ty: Type<'_>, value: &Value, path: &mut String, depth: usize, found: &m
     if depth > MAX_DEPTH {
         return;
     }
-    let (node, length) = (ty.node(), path.len());
+    let node = ty.node();
+    let length = path.len();
     match value {
         Value::Object(map) => {
             let Some(object) = &node.object else { return };
@@ -26,7 +27,7 @@ fn visit(ty: Type<'_>, value: &Value, path: &mut String, depth: usize, found: &m
                 found.push(path.clone());
             }
             for (name, inner) in map {
-                // As upstream, values of undeclared map entries are skipped.
+                // Like upstream, values of undeclared map entries are skipped.
                 let Some(field) = object.field(name) else { continue };
                 path.push('.');
                 path.push_str(name);
@@ -40,7 +41,7 @@ fn visit(ty: Type<'_>, value: &Value, path: &mut String, depth: usize, found: &m
                 found.push(path.clone());
             }
             for (index, inner) in elements.iter().enumerate() {
-                // A String takes everything.
+                // Writing to a string cannot fail.
                 let _ = write!(path, "[{index}]");
                 visit(ty.at(list.element), inner, path, depth + 1, found);
                 path.truncate(length);

@@ -1,4 +1,4 @@
-//! The field set of an object.
+//! Collection of the field set of an object.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::apply::element::Path;
 use crate::apply::set::FieldSet;
 use crate::apply::types::{Identity, List, Object, Type};
 
-/// All fields of an object, down to the leaves.
+/// Collects all fields of an object, down to the leaves.
 pub(in crate::apply) fn collect<'a>(ty: Type<'a>, value: &'a Value) -> Result<FieldSet<'a>, TypeErrors> {
     let mut walk = Walk { path: Vec::with_capacity(12), set: FieldSet::default() };
     walk.value(ty, value)?;
@@ -23,7 +23,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn value(&mut self, ty: Type<'a>, value: &'a Value) -> Result<(), TypeErrors> {
-        match Form::of(ty.node(), Some(value)).ok_or_else(invalid)? {
+        match Form::for_value(ty.node(), Some(value)).ok_or_else(invalid)? {
             Form::Scalar(_) => self.set.insert(&self.path),
             Form::Object(object) if object.atomic => self.set.insert(&self.path),
             Form::List(list) if list.identity == Identity::Atomic => self.set.insert(&self.path),
@@ -37,24 +37,24 @@ impl<'a> Walk<'a> {
         let mut errors = TypeErrors::default();
         for (name, value) in value.as_object().into_iter().flatten() {
             let step = field_step(name);
-            let Some(inner) = ty.inside(object, name) else {
-                errors.and(Err(invalid()));
+            let Some(inner) = ty.field_type(object, name) else {
+                errors.extend(Err(invalid()));
                 continue;
             };
             self.path.push(step);
-            errors.and(self.value(inner, value));
+            errors.extend(self.value(inner, value));
             let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
             if empty || object.field(name).is_none() {
                 self.set.insert(&self.path);
             }
             self.path.pop();
         }
-        errors.answer()
+        errors.into_result()
     }
 
     fn list(&mut self, ty: Type<'a>, list: &'a List, value: &'a Value) -> Result<(), TypeErrors> {
         let mut errors = TypeErrors::default();
-        // Validation has rejected elements without keys before.
+        // Validation has already rejected elements without keys.
         let items = value.as_array().into_iter().flatten();
         let mut all: BTreeMap<_, Vec<&'a Value>> = BTreeMap::new();
         for item in items {
@@ -64,13 +64,13 @@ impl<'a> Walk<'a> {
         }
         for (step, items) in all {
             self.path.push(step);
-            // Duplicates are one value together.
+            // Elements with the same key are one atomic value.
             if let [item] = items[..] {
-                errors.and(self.value(ty.at(list.element), item));
+                errors.extend(self.value(ty.at(list.element), item));
             }
             self.set.insert(&self.path);
             self.path.pop();
         }
-        errors.answer()
+        errors.into_result()
     }
 }

@@ -59,7 +59,8 @@ impl<'a> Walk<'a> {
         new: Option<&'a Value>,
     ) -> Result<(), TypeErrors> {
         let node = ty.node();
-        let (was, is) = (Form::of(node, old), Form::of(node, new));
+        let was = Form::for_value(node, old);
+        let is = Form::for_value(node, new);
         let (Some(was), Some(is)) = (was, is) else { return Err(invalid()) };
         let leaf = match (old, new) {
             (Some(_), None) => self.form(ty, was, old, new)?,
@@ -95,7 +96,8 @@ impl<'a> Walk<'a> {
                 Ok(true)
             }
             Form::Object(object) => {
-                let (was, is) = (fields(old), fields(new));
+                let was = fields(old);
+                let is = fields(new);
                 let empty = was.is_none_or(Map::is_empty) && is.is_none_or(Map::is_empty);
                 if object.atomic || empty {
                     self.leaf(old, new);
@@ -105,7 +107,8 @@ impl<'a> Walk<'a> {
                 Ok(false)
             }
             Form::List(list) => {
-                let (was, is) = (elements(old).unwrap_or_default(), elements(new).unwrap_or_default());
+                let was = elements(old).unwrap_or_default();
+                let is = elements(new).unwrap_or_default();
                 if list.identity == Identity::Atomic || (was.is_empty() && is.is_empty()) {
                     self.leaf(old, new);
                     return Ok(true);
@@ -135,14 +138,14 @@ impl<'a> Walk<'a> {
         let mut errors = TypeErrors::default();
         for (name, was) in old.into_iter().flatten() {
             let is = new.and_then(|new| new.get(name));
-            errors.and(self.field(ty, object, name, Some(was), is));
+            errors.extend(self.field(ty, object, name, Some(was), is));
         }
         for (name, is) in new.into_iter().flatten() {
             if !old.is_some_and(|old| old.contains_key(name)) {
-                errors.and(self.field(ty, object, name, None, Some(is)));
+                errors.extend(self.field(ty, object, name, None, Some(is)));
             }
         }
-        errors.answer()
+        errors.into_result()
     }
 
     fn field(
@@ -154,11 +157,11 @@ impl<'a> Walk<'a> {
         new: Option<&'a Value>,
     ) -> Result<(), TypeErrors> {
         let step = field_step(name);
-        let Some(inner) = ty.inside(object, name) else { return Err(invalid().behind(&step)) };
-        self.behind(step, inner, old, new)
+        let Some(inner) = ty.field_type(object, name) else { return Err(invalid().prefixed(&step)) };
+        self.descend(step, inner, old, new)
     }
 
-    fn behind(
+    fn descend(
         &mut self,
         step: Element<'a>,
         ty: Type<'a>,
@@ -168,7 +171,7 @@ impl<'a> Walk<'a> {
         self.path.push(step);
         let answer = self.value(ty, old, new);
         let step = self.path.pop();
-        answer.map_err(|errors| step.map_or(errors.clone(), |step| errors.behind(&step)))
+        answer.map_err(|errors| step.map_or(errors.clone(), |step| errors.prefixed(&step)))
     }
 
     fn list(
@@ -183,22 +186,22 @@ impl<'a> Walk<'a> {
         for (index, item) in old.iter().enumerate() {
             match step(ty, list, item) {
                 Ok(step) => all.entry(step).or_default().0.push(item),
-                Err(why) => errors.and(Err(at_element(index, &why))),
+                Err(why) => errors.extend(Err(at_element(index, &why))),
             }
         }
         for (index, item) in new.iter().enumerate() {
             match step(ty, list, item) {
                 Ok(step) => all.entry(step).or_default().1.push(item),
-                Err(why) => errors.and(Err(at_element(index, &why))),
+                Err(why) => errors.extend(Err(at_element(index, &why))),
             }
         }
         let element = ty.at(list.element);
         for (step, (was, is)) in all {
             match (&was[..], &is[..]) {
                 ([] | [_], [] | [_]) => {
-                    errors.and(self.behind(step, element, was.first().copied(), is.first().copied()));
+                    errors.extend(self.descend(step, element, was.first().copied(), is.first().copied()));
                 }
-                // Duplicates are one value together.
+                // Elements with the same key are one atomic value.
                 ([_, _, ..], [_, _, ..]) => {
                     if was.len() != is.len() || !was.iter().zip(&is).all(|(was, is)| equal(was, is)) {
                         self.here(step, |found| &mut found.modified);
@@ -206,19 +209,19 @@ impl<'a> Walk<'a> {
                 }
                 ([_, _, ..], _) => {
                     if let Some(is) = is.first() {
-                        errors.and(self.behind(step.clone(), element, None, Some(is)));
+                        errors.extend(self.descend(step.clone(), element, None, Some(is)));
                     }
                     self.here(step, |found| &mut found.removed);
                 }
                 (_, [_, _, ..]) => {
                     if let Some(was) = was.first() {
-                        errors.and(self.behind(step.clone(), element, Some(was), None));
+                        errors.extend(self.descend(step.clone(), element, Some(was), None));
                     }
                     self.here(step, |found| &mut found.added);
                 }
             }
         }
-        errors.answer()
+        errors.into_result()
     }
 
     fn here(

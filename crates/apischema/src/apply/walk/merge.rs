@@ -8,30 +8,31 @@ use super::{Form, TypeErrors, at_element, elements, field_step, fields, invalid,
 use crate::apply::element::Element;
 use crate::apply::types::{Identity, List, Object, Type};
 
-/// Merges `over` into `under`: fields of `over` win, fields that it omits stay.
-pub(in crate::apply) fn merge(ty: Type<'_>, under: &Value, over: &Value) -> Result<Value, TypeErrors> {
-    Ok(value(ty, Some(under), Some(over))?.unwrap_or(Value::Null))
+/// Merges `applied` into `live`: fields of `applied` win, fields that it omits stay.
+pub(in crate::apply) fn merge(ty: Type<'_>, live: &Value, applied: &Value) -> Result<Value, TypeErrors> {
+    Ok(value(ty, Some(live), Some(applied))?.unwrap_or(Value::Null))
 }
 
-fn value(ty: Type<'_>, under: Option<&Value>, over: Option<&Value>) -> Result<Option<Value>, TypeErrors> {
-    let (Some(under), Some(over)) = (under, over) else { return Ok(over.or(under).cloned()) };
-    match Form::of(ty.node(), Some(over)).ok_or_else(invalid)? {
-        Form::Scalar(_) => Ok(Some(over.clone())),
+fn value(ty: Type<'_>, live: Option<&Value>, applied: Option<&Value>) -> Result<Option<Value>, TypeErrors> {
+    let (Some(live), Some(applied)) = (live, applied) else { return Ok(applied.or(live).cloned()) };
+    match Form::for_value(ty.node(), Some(applied)).ok_or_else(invalid)? {
+        Form::Scalar(_) => Ok(Some(applied.clone())),
         Form::Object(object) => {
-            let (below, above) = (fields(Some(under)), fields(Some(over)));
-            let empty = below.is_none_or(Map::is_empty) && above.is_none_or(Map::is_empty);
+            let live_part = fields(Some(live));
+            let applied_part = fields(Some(applied));
+            let empty = live_part.is_none_or(Map::is_empty) && applied_part.is_none_or(Map::is_empty);
             if object.atomic || empty {
-                return Ok(Some(over.clone()));
+                return Ok(Some(applied.clone()));
             }
-            map(ty, object, below, above)
+            map(ty, object, live_part, applied_part)
         }
         Form::List(list) => {
-            let below = elements(Some(under)).unwrap_or_default();
-            let above = elements(Some(over)).unwrap_or_default();
-            if list.identity == Identity::Atomic || (below.is_empty() && above.is_empty()) {
-                return Ok(Some(over.clone()));
+            let live_part = elements(Some(live)).unwrap_or_default();
+            let applied_part = elements(Some(applied)).unwrap_or_default();
+            if list.identity == Identity::Atomic || (live_part.is_empty() && applied_part.is_empty()) {
+                return Ok(Some(applied.clone()));
             }
-            items(ty, list, below, above)
+            items(ty, list, live_part, applied_part)
         }
     }
 }
@@ -39,59 +40,59 @@ fn value(ty: Type<'_>, under: Option<&Value>, over: Option<&Value>) -> Result<Op
 fn map(
     ty: Type<'_>,
     object: &Object,
-    under: Option<&Map<String, Value>>,
-    over: Option<&Map<String, Value>>,
+    live: Option<&Map<String, Value>>,
+    applied: Option<&Map<String, Value>>,
 ) -> Result<Option<Value>, TypeErrors> {
     let mut errors = TypeErrors::default();
-    let mut out = under.cloned().unwrap_or_default();
-    for (name, above) in over.into_iter().flatten() {
+    let mut out = live.cloned().unwrap_or_default();
+    for (name, applied_part) in applied.into_iter().flatten() {
         let step = field_step(name);
-        let Some(inner) = ty.inside(object, name) else {
-            errors.and(Err(invalid().behind(&step)));
+        let Some(inner) = ty.field_type(object, name) else {
+            errors.extend(Err(invalid().prefixed(&step)));
             continue;
         };
-        match value(inner, out.get(name), Some(above)) {
+        match value(inner, out.get(name), Some(applied_part)) {
             Ok(Some(merged)) => {
                 out.insert(name.clone(), merged);
             }
             Ok(None) => {
                 out.remove(name);
             }
-            Err(wrong) => errors.and(Err(wrong.behind(&step))),
+            Err(wrong) => errors.extend(Err(wrong.prefixed(&step))),
         }
     }
-    errors.answer()?;
+    errors.into_result()?;
     Ok((!out.is_empty()).then_some(Value::Object(out)))
 }
 
 /// The elements of an associative list, in order and by path element.
 struct Items<'a> {
     steps: Vec<Element<'a>>,
-    /// The element by its path element; none for duplicates.
+    /// The element by its path element; `None` if several have the same.
     by_step: BTreeMap<Element<'a>, Option<&'a Value>>,
 }
 
 impl<'a> Items<'a> {
-    fn of(ty: Type<'a>, list: &'a List, items: &'a [Value], twice: bool) -> Result<Self, TypeErrors> {
+    fn new(ty: Type<'a>, list: &'a List, items: &'a [Value], twice: bool) -> Result<Self, TypeErrors> {
         let mut errors = TypeErrors::default();
         let mut all = Self { steps: Vec::with_capacity(items.len()), by_step: BTreeMap::new() };
         for (index, item) in items.iter().enumerate() {
             let step = match step(ty, list, item) {
                 Ok(step) => step,
                 Err(why) => {
-                    errors.and(Err(at_element(index, &why)));
+                    errors.extend(Err(at_element(index, &why)));
                     continue;
                 }
             };
             let known = all.by_step.contains_key(&step);
             if known && !twice {
-                errors.and(Err(TypeErrors::one(format!("duplicate entries for key {step}"))));
+                errors.extend(Err(TypeErrors::one(format!("duplicate entries for key {step}"))));
                 continue;
             }
             all.by_step.insert(step.clone(), (!known).then_some(item));
             all.steps.push(step);
         }
-        errors.answer()?;
+        errors.into_result()?;
         Ok(all)
     }
 
@@ -100,30 +101,32 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Merges associative lists: the elements of `over` are in its order, and those that only `under` has keep their
+/// Merges associative lists: the elements of `applied` are in its order, and those that only `live` has keep their
 /// relative position.
-fn items(ty: Type<'_>, list: &List, under: &[Value], over: &[Value]) -> Result<Option<Value>, TypeErrors> {
-    let above = Items::of(ty, list, over, false)?;
-    let below = Items::of(ty, list, under, true)?;
+fn items(ty: Type<'_>, list: &List, live: &[Value], applied: &[Value]) -> Result<Option<Value>, TypeErrors> {
+    let applied_part = Items::new(ty, list, applied, false)?;
+    let live_part = Items::new(ty, list, live, true)?;
     let element = ty.at(list.element);
-    // The elements of both lists, in the order of `over`.
-    let mut shared: VecDeque<&Element<'_>> = above.steps.iter().filter(|step| below.has(step)).collect();
+    // The elements of both lists, in the order of `applied`.
+    let mut shared: VecDeque<&Element<'_>> =
+        applied_part.steps.iter().filter(|step| live_part.has(step)).collect();
     let mut next = shared.pop_front();
     let mut done = BTreeSet::new();
-    let mut out = Vec::with_capacity(under.len().max(over.len()));
+    let mut out = Vec::with_capacity(live.len().max(applied.len()));
     let both = |step: &Element<'_>| {
-        // Duplicates are not merged: the element of `over` replaces all of them.
-        let below = match below.by_step.get(step) {
+        // Duplicates are not merged: the element of `applied` replaces all of them.
+        let live_part = match live_part.by_step.get(step) {
             Some(Some(item)) => Some(*item),
             Some(None) => Some(&Value::Null),
             None => None,
         };
-        let above = above.by_step.get(step).copied().flatten();
-        value(element, below, above).map_err(|errors| errors.behind(step))
+        let applied_part = applied_part.by_step.get(step).copied().flatten();
+        value(element, live_part, applied_part).map_err(|errors| errors.prefixed(step))
     };
-    let (mut low, mut high) = (0, 0);
-    while low < below.steps.len() || high < above.steps.len() {
-        if let (Some(lower), Some(upper)) = (below.steps.get(low), above.steps.get(high)) {
+    let mut low = 0;
+    let mut high = 0;
+    while low < live_part.steps.len() || high < applied_part.steps.len() {
+        if let (Some(lower), Some(upper)) = (live_part.steps.get(low), applied_part.steps.get(high)) {
             if lower == upper {
                 done.insert(lower);
                 out.extend(both(lower)?);
@@ -132,15 +135,15 @@ fn items(ty: Type<'_>, list: &List, under: &[Value], over: &[Value]) -> Result<O
                 next = shared.pop_front();
                 continue;
             }
-            if above.has(lower) && next.is_some_and(|next| next != lower) {
-                // The element is added at its position in `over`.
+            if applied_part.has(lower) && next.is_some_and(|next| next != lower) {
+                // The element is added at its position in `applied`.
                 low += 1;
                 continue;
             }
         }
-        if let Some(lower) = below.steps.get(low) {
-            if !above.has(lower) {
-                out.push(under[low].clone());
+        if let Some(lower) = live_part.steps.get(low) {
+            if !applied_part.has(lower) {
+                out.push(live[low].clone());
                 low += 1;
                 continue;
             }
@@ -148,7 +151,7 @@ fn items(ty: Type<'_>, list: &List, under: &[Value], over: &[Value]) -> Result<O
                 low += 1;
             }
         }
-        if let Some(upper) = above.steps.get(high) {
+        if let Some(upper) = applied_part.steps.get(high) {
             done.insert(upper);
             out.extend(both(upper)?);
             high += 1;

@@ -5,7 +5,8 @@ use crate::apply::element::{Element, Path};
 use crate::apply::set::FieldSet;
 use crate::apply::types::{Identity, Type};
 
-/// The set for the current types: members below a value that is now atomic become that value. None if nothing changes.
+/// Reconciles a set with the current types: members inside a value that is now atomic are replaced by the value itself
+/// (`ReconcileFieldSetWithSchema`). `None` if nothing changes.
 pub(in crate::apply) fn reconcile<'a>(ty: Type<'_>, set: &FieldSet<'a>) -> Option<FieldSet<'a>> {
     let mut walk = Walk { path: Vec::new(), whole: FieldSet::default() };
     walk.set(ty, set, false);
@@ -13,7 +14,7 @@ pub(in crate::apply) fn reconcile<'a>(ty: Type<'_>, set: &FieldSet<'a>) -> Optio
         return None;
     }
     let mut out = set.clone();
-    out.take_out_with_all_inside(&walk.whole);
+    out.subtract_recursively(&walk.whole);
     out.add(&walk.whole);
     Some(out)
 }
@@ -25,7 +26,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn set(&mut self, ty: Type<'_>, set: &FieldSet<'a>, atomic: bool) {
-        match Form::of(ty.node(), None) {
+        match Form::for_value(ty.node(), None) {
             Some(Form::Object(object)) if object.is_deduced() => {}
             Some(Form::Object(object)) if object.atomic => {
                 if !atomic && !set.nodes.is_empty() {
@@ -40,24 +41,24 @@ impl<'a> Walk<'a> {
             Some(Form::Object(object)) => {
                 for node in &set.nodes {
                     let inner = match &node.element {
-                        Element::Field(name) => ty.inside(object, name),
+                        Element::Field(name) => ty.field_type(object, name),
                         _ => object.others.map(|others| ty.at(others)),
                     };
                     if let Some(inner) = inner {
-                        self.behind(inner, node);
+                        self.descend(inner, node);
                     }
                 }
             }
             Some(Form::List(list)) => {
                 for node in &set.nodes {
-                    self.behind(ty.at(list.element), node);
+                    self.descend(ty.at(list.element), node);
                 }
             }
             Some(Form::Scalar(_)) | None => {}
         }
     }
 
-    fn behind(&mut self, ty: Type<'_>, node: &crate::apply::set::Node<'a>) {
+    fn descend(&mut self, ty: Type<'_>, node: &crate::apply::set::Node<'a>) {
         // Most members are scalars, which have no fields.
         if node.inner.nodes.is_empty() && node.member {
             return;

@@ -22,7 +22,7 @@ struct Walk {
 
 impl Walk {
     fn value(&self, ty: Type<'_>, value: &Value, set: &FieldSet<'_>) -> Value {
-        match Form::of(ty.node(), Some(value)) {
+        match Form::for_value(ty.node(), Some(value)) {
             Some(Form::Scalar(_)) => value.clone(),
             Some(Form::Object(object)) => match value {
                 Value::Object(map) if !map.is_empty() && !object.atomic => self.object(ty, object, map, set),
@@ -40,7 +40,7 @@ impl Walk {
         }
     }
 
-    /// A scalar is extracted as a whole, and removed as a whole.
+    /// An atomic or empty value is extracted or removed as a whole.
     fn whole(&self, value: &Value) -> Value {
         if self.extract { value.clone() } else { Value::Null }
     }
@@ -49,16 +49,16 @@ impl Walk {
         let mut out = Map::new();
         for (name, value) in map {
             let step = field_step(name);
-            let inner = ty.inside(object, name);
+            let inner = ty.field_type(object, name);
             let below = |set: &FieldSet<'_>| inner.map_or(Value::Null, |inner| self.value(inner, value, set));
-            if set.holds(&step) {
+            if set.contains(&step) {
                 if self.extract {
-                    // As upstream, fields below a member are looked up in the set of its siblings.
+                    // Like upstream, the children of a member are looked up in the set of its siblings.
                     out.insert(name.clone(), below(set));
                 }
                 continue;
             }
-            match set.inside(&step) {
+            match set.children(&step) {
                 Some(inside) => {
                     out.insert(name.clone(), below(inside));
                 }
@@ -76,8 +76,8 @@ impl Walk {
         let mut out = Vec::with_capacity(items.len());
         for item in items {
             let Ok(step) = step(ty, list, item) else { continue };
-            let member = set.holds(&step);
-            match (set.inside(&step), self.extract) {
+            let member = set.contains(&step);
+            match (set.children(&step), self.extract) {
                 (_, false) if member => {}
                 (Some(inside), _) => out.push(self.value(element, item, inside)),
                 (None, false) => out.push(item.clone()),

@@ -8,7 +8,7 @@ use super::{Form, TypeErrors, at_element, field_step, invalid, step};
 use crate::apply::element::Element;
 use crate::apply::types::{Identity, List, Object, Scalar, Type};
 use crate::apply::value::in_go;
-use crate::patch::said::{go_type, said};
+use crate::patch::go_format::{go_format, go_type};
 
 /// Validates a value against its type. `twice` allows duplicates in associative lists and sets.
 pub(in crate::apply) fn validate(ty: Type<'_>, value: &Value, twice: bool) -> Result<(), TypeErrors> {
@@ -21,7 +21,7 @@ struct Walk {
 
 impl Walk {
     fn value(&self, ty: Type<'_>, value: &Value) -> Result<(), TypeErrors> {
-        match Form::of(ty.node(), Some(value)).ok_or_else(invalid)? {
+        match Form::for_value(ty.node(), Some(value)).ok_or_else(invalid)? {
             _ if value.is_null() => Ok(()),
             Form::Scalar(scalar) => is_scalar(scalar, value),
             Form::Object(object) => self.object(ty, object, value),
@@ -31,23 +31,23 @@ impl Walk {
 
     fn object(&self, ty: Type<'_>, object: &Object, value: &Value) -> Result<(), TypeErrors> {
         let Value::Object(map) = value else {
-            return Err(TypeErrors::one(format!("expected map, got &{{{}}}", said(value))));
+            return Err(TypeErrors::one(format!("expected map, got &{{{}}}", go_format(value))));
         };
         let mut errors = TypeErrors::default();
         for (name, value) in map {
             let step = field_step(name);
-            let Some(inner) = ty.inside(object, name) else {
-                errors.and(Err(TypeErrors::one("field not declared in schema").behind(&step)));
+            let Some(inner) = ty.field_type(object, name) else {
+                errors.extend(Err(TypeErrors::one("field not declared in schema").prefixed(&step)));
                 break;
             };
-            errors.and(self.value(inner, value).map_err(|errors| errors.behind(&step)));
+            errors.extend(self.value(inner, value).map_err(|errors| errors.prefixed(&step)));
         }
-        errors.answer()
+        errors.into_result()
     }
 
     fn list(&self, ty: Type<'_>, list: &List, value: &Value) -> Result<(), TypeErrors> {
         let Value::Array(items) = value else {
-            return Err(TypeErrors::one(format!("expected list, got &{{{}}}", said(value))));
+            return Err(TypeErrors::one(format!("expected list, got &{{{}}}", go_format(value))));
         };
         let mut errors = TypeErrors::default();
         let mut seen = BTreeSet::new();
@@ -57,17 +57,17 @@ impl Walk {
             } else {
                 let step = step(ty, list, item).map_err(|why| {
                     let mut errors = errors.clone();
-                    errors.and(Err(at_element(index, &why)));
+                    errors.extend(Err(at_element(index, &why)));
                     errors
                 })?;
                 if !seen.insert(step.clone()) && !self.twice {
-                    errors.and(Err(TypeErrors::one(format!("duplicate entries for key {step}"))));
+                    errors.extend(Err(TypeErrors::one(format!("duplicate entries for key {step}"))));
                 }
                 step
             };
-            errors.and(self.value(ty.at(list.element), item).map_err(|errors| errors.behind(&here)));
+            errors.extend(self.value(ty.at(list.element), item).map_err(|errors| errors.prefixed(&here)));
         }
-        errors.answer()
+        errors.into_result()
     }
 }
 
@@ -81,8 +81,8 @@ fn is_scalar(scalar: Scalar, value: &Value) -> Result<(), TypeErrors> {
         (Scalar::Text, _) => {
             format!("expected string, got &value.valueUnstructured{{Value:{}}}", in_go(value))
         }
-        (Scalar::Bool, _) => format!("expected boolean, got &{{{}}}", said(value)),
-        (Scalar::Any, _) => format!("expected any scalar, got &{{{}}}", said(value)),
+        (Scalar::Bool, _) => format!("expected boolean, got &{{{}}}", go_format(value)),
+        (Scalar::Any, _) => format!("expected any scalar, got &{{{}}}", go_format(value)),
     };
     Err(TypeErrors::one(why))
 }

@@ -1,26 +1,26 @@
-//! Why a JSON patch was refused, in upstream's words.
+//! The errors of JSON patches, with upstream's messages.
 
 use super::{MAX_COPIED, MAX_MOVED, MAX_OPERATIONS};
 
-/// Why a patch was refused.
+/// Why a patch was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPatchError {
-    /// It is not a list of operations.
+    /// The patch is not a list of operations.
     #[error("json: cannot unmarshal {0} into Go value of type jsonpatch.Patch")]
     NotAPatch(&'static str),
-    /// It has too many operations.
+    /// The patch has too many operations.
     #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
     /// An operation cannot be applied.
     #[error(transparent)]
     DoesNotApply(#[from] OperationError),
-    /// An operation `test` did not find the value that it names at this path.
+    /// An operation `test` found another value at this path.
     #[error("testing value {0} failed: test failed")]
     TestFailed(String),
 }
 
 impl JsonPatchError {
-    /// The HTTP status upstream answers with.
+    /// The HTTP status code with which upstream rejects the patch.
     pub fn status(&self) -> u16 {
         match self {
             Self::NotAPatch(_) => 400,
@@ -36,7 +36,7 @@ pub enum OperationError {
     /// RFC 6902 has no operation of this name.
     #[error("Unexpected kind: {0}")]
     UnexpectedKind(String),
-    /// Its `path` or `from` cannot be read.
+    /// `path` or `from` of an operation cannot be decoded.
     #[error("{operation} operation failed to decode {field}: {cause}")]
     Decode {
         /// The operation.
@@ -46,17 +46,17 @@ pub enum OperationError {
         /// Why.
         cause: FieldError,
     },
-    /// A path leads nowhere.
+    /// A path does not exist in the document.
     #[error("{operation} operation does not apply: {missing}: {path}: missing value")]
     Missing {
         /// The operation.
         operation: &'static str,
-        /// What of the document is missing.
+        /// The part of the message that says what is missing.
         missing: &'static str,
         /// The path, in quotes for some operations.
         path: String,
     },
-    /// The last element of a path cannot be read or written.
+    /// The value at the last element of a path cannot be read or written.
     #[error("error in {step} path: '{path}': {cause}")]
     AtPath {
         /// The step of the operation.
@@ -66,7 +66,7 @@ pub enum OperationError {
         /// Why.
         cause: PositionError,
     },
-    /// The same, of the source of a copy.
+    /// The source of a copy cannot be read.
     #[error("error in copy for from: '{from}': {cause}")]
     CopySource {
         /// The path.
@@ -74,10 +74,10 @@ pub enum OperationError {
         /// Why.
         cause: PositionError,
     },
-    /// The same, of the target of a copy.
+    /// The target of a copy cannot be written.
     #[error("error while adding value during copy: {0}")]
     CopyTarget(PositionError),
-    /// A document can be replaced by an object or a list only.
+    /// The whole document can be replaced by an object or a list only. Go's message has a formatting error.
     #[error("replace operation value must be object or array: %!w(<nil>)")]
     ReplacedDocument,
     /// The copies of a patch are too large.
@@ -90,30 +90,30 @@ pub enum OperationError {
     MovedTooMuch,
 }
 
-/// Why a field of an operation cannot be read.
+/// Why a field of an operation cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// Upstream does not name the field of this operation.
+    /// The field is missing or invalid; upstream's message does not distinguish.
     #[error("missing value")]
     Missing,
-    /// There is no path.
+    /// The operation has no `path`.
     #[error("operation missing path field: missing value")]
     MissingPath,
-    /// There is no path to copy or move from.
+    /// The operation has no `from`.
     #[error("operation, missing from field: missing value")]
     MissingFrom,
-    /// It is not a string.
+    /// The field is not a string.
     #[error("json: cannot unmarshal {0} into Go value of type string")]
     NotAString(&'static str),
 }
 
-/// Why the last element of a path cannot be read or written.
+/// Why the value at the last element of a path cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PositionError {
-    /// It is not a number, in a list.
+    /// The element is not an index of a list.
     #[error(transparent)]
     Number(#[from] IndexError),
-    /// The same where a value is added.
+    /// The element is not an index of the list to which a value is added.
     #[error("value was not a proper array index: '{key}': {cause}")]
     NotAnIndex {
         /// The element.
@@ -121,21 +121,21 @@ pub enum PositionError {
         /// Why.
         cause: IndexError,
     },
-    /// It is outside of the list.
+    /// The index is outside of the list.
     #[error("Unable to access invalid index: {0}: invalid index referenced")]
     InvalidIndex(i64),
     /// The object has no such field.
     #[error("Unable to remove nonexistent key: {0}: missing value")]
     NonexistentKey(String),
-    /// The document would be deeper than one that is read at once.
+    /// The document would be nested more deeply than a request body may be.
     #[error("exceeded max depth")]
     TooDeep,
 }
 
-/// Why an element of a path is not a number.
+/// Why an element of a path is not an index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// It does not have digits alone.
+    /// It has characters that are not digits.
     #[error("strconv.Atoi: parsing {0:?}: invalid syntax")]
     Syntax(String),
     /// It does not fit 64 bits.

@@ -1,23 +1,23 @@
 //! The order of a list after a merge, and the identity of its elements.
 //!
-//! Elements the patch names stand in the patch's order, the others in the order they had; where the two
-//! sequences meet, the order of the live list decides.
+//! Elements of the patch are in the order of the patch, the others in the order of the live list. Both sequences are merged by
+//! the order of the live list.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
 use super::StrategicError;
-use crate::patch::said::said;
+use crate::patch::go_format::go_format;
 
-/// What the elements of a list are.
+/// The type of the elements of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Elements {
     Objects,
     Scalars,
 }
 
-/// One text per value, different for different values.
+/// A string that identifies a value. A quote distinguishes the string `1` from the number.
 pub(super) fn identity(value: &Value) -> String {
     match value {
         Value::String(text) => format!("\"{text}"),
@@ -25,7 +25,7 @@ pub(super) fn identity(value: &Value) -> String {
     }
 }
 
-/// What both lists are made of; they must agree.
+/// The type of the elements of both lists, which must be the same.
 pub(super) fn element_kind(left: &[Value], right: &[Value]) -> Result<Elements, StrategicError> {
     let mut all = left.iter().chain(right);
     let Some(first) = all.next() else {
@@ -35,8 +35,11 @@ pub(super) fn element_kind(left: &[Value], right: &[Value]) -> Result<Elements, 
         return Err(StrategicError::ListOfLists);
     }
     if all.any(|other| tag(other) != tag(first)) {
-        let both =
-            format!("[{} {}]", said(&Value::Array(left.to_vec())), said(&Value::Array(right.to_vec())));
+        let both = format!(
+            "[{} {}]",
+            go_format(&Value::Array(left.to_vec())),
+            go_format(&Value::Array(right.to_vec()))
+        );
         return Err(StrategicError::Other(format!("list element types are not identical: {both}")));
     }
     Ok(if first.is_object() { Elements::Objects } else { Elements::Scalars })
@@ -53,7 +56,7 @@ fn tag(value: &Value) -> u8 {
     }
 }
 
-/// That the patch's elements stand in the order the patch asks for, and that none is missing from it.
+/// Validates that `$setElementOrder` contains all elements of the patch in their order.
 pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), StrategicError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -83,8 +86,8 @@ pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Resu
     }
     Err(StrategicError::Other(format!(
         "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-        said(&Value::Array(patch.to_vec())),
-        said(&Value::Array(order.to_vec()))
+        go_format(&Value::Array(patch.to_vec())),
+        go_format(&Value::Array(order.to_vec()))
     )))
 }
 
@@ -97,72 +100,75 @@ fn named<'v>(element: &'v Value, key: Option<&str>) -> Result<&'v Value, Strateg
     object.get(key).ok_or_else(|| StrategicError::no_merge_key(object, key))
 }
 
-/// Where the elements of a list stand, by their key; of several with the same, the first.
+/// The index of each element by its key; of several elements with the same key, the first.
 #[derive(Debug)]
-pub(super) struct Places(HashMap<String, usize>);
+pub(super) struct Indexes(HashMap<String, usize>);
 
-impl Places {
-    pub(super) fn of(list: &[Value], key: &str) -> Result<Self, StrategicError> {
-        let mut places = Self(HashMap::with_capacity(list.len()));
-        for (place, element) in list.iter().enumerate() {
+impl Indexes {
+    pub(super) fn new(list: &[Value], key: &str) -> Result<Self, StrategicError> {
+        let mut indexes = Self(HashMap::with_capacity(list.len()));
+        for (index, element) in list.iter().enumerate() {
             let Value::Object(object) = element else {
-                return Err(StrategicError::Other(format!("value for key {place} is not a map")));
+                return Err(StrategicError::Other(format!("value for key {index} is not a map")));
             };
             if let Some(value) = object.get(key) {
-                places.note(value, place);
+                indexes.note(value, index);
             }
         }
-        Ok(places)
+        Ok(indexes)
     }
 
     pub(super) fn find(&self, value: &Value) -> Option<usize> {
         self.0.get(&identity(value)).copied()
     }
 
-    pub(super) fn note(&mut self, value: &Value, place: usize) {
-        self.0.entry(identity(value)).or_insert(place);
+    pub(super) fn note(&mut self, value: &Value, index: usize) {
+        self.0.entry(identity(value)).or_insert(index);
     }
 }
 
-/// The elements without those that another list names.
+/// Removes the elements that another list contains.
 pub(super) fn without(list: Vec<Value>, named: &[Value]) -> Vec<Value> {
     let named: HashSet<String> = named.iter().map(identity).collect();
     list.into_iter().filter(|value| !named.contains(&identity(value))).collect()
 }
 
-/// Each scalar of both lists once, the way upstream does it: a repeated one gives its place to the last.
+/// Concatenates lists of scalars without duplicates. Like upstream, the last element replaces a removed duplicate.
 pub(super) fn distinct(mut list: Vec<Value>, more: Vec<Value>) -> Vec<Value> {
     list.extend(more);
     let mut seen = HashSet::with_capacity(list.len());
-    let mut place = 0;
-    while place < list.len() {
-        if seen.insert(identity(&list[place])) {
-            place += 1;
+    let mut index = 0;
+    while index < list.len() {
+        if seen.insert(identity(&list[index])) {
+            index += 1;
         } else {
-            list.swap_remove(place);
+            list.swap_remove(index);
         }
     }
     list
 }
 
-/// The merged list in the order of the patch and, for the rest, of the live list.
+/// Orders a merged list: elements of the patch in its order, the others in that of the live list.
 pub(super) fn arrange(
     merged: Vec<Value>,
     in_patch: &Ranks,
     in_live: &Ranks,
     key: Option<&str>,
 ) -> Result<Vec<Value>, StrategicError> {
-    let (mut patched, mut untouched) = (Vec::new(), Vec::new());
+    let mut patched = Vec::new();
+    let mut untouched = Vec::new();
     for value in merged {
         let name = identity(named(&value, key)?);
-        let (patch_rank, live_rank) = (in_patch.rank(&name), in_live.rank(&name));
+        let patch_rank = in_patch.rank(&name);
+        let live_rank = in_live.rank(&name);
         if patch_rank.is_some() {
             patched.push((patch_rank, live_rank, value));
         } else {
             untouched.push((live_rank, live_rank, value));
         }
     }
-    let (patched, untouched) = (sorted(patched), sorted(untouched));
+    let patched = sorted(patched);
+    let untouched = sorted(untouched);
     let mut out = Vec::with_capacity(patched.len() + untouched.len());
     let mut untouched = untouched.into_iter().peekable();
     for (rank, value) in patched {
@@ -177,10 +183,10 @@ pub(super) fn arrange(
     Ok(out)
 }
 
-/// Sorted by the first rank, keeping the second.
+/// Sorts by the first rank. Returns the second rank with each element.
 ///
-/// Upstream sorts short lists by insertion with a comparison that calls any element without a rank the
-/// smaller one, which turns such elements around; so does this.
+/// Upstream's comparison takes an element without a rank for the smaller one, whichever side it is on, and Go sorts short
+/// lists by insertion, which reverses such elements. The result here is the same.
 fn sorted(mut list: Vec<(Option<usize>, Option<usize>, Value)>) -> Vec<(Option<usize>, Value)> {
     if list.iter().all(|(rank, _, _)| rank.is_some()) {
         list.sort_by_key(|(rank, _, _)| *rank);
@@ -190,25 +196,25 @@ fn sorted(mut list: Vec<(Option<usize>, Option<usize>, Value)>) -> Vec<(Option<u
     list.into_iter().map(|(_, live, value)| (live, value)).collect()
 }
 
-/// The places of a list's elements in its order; of several that are the same, the first.
+/// The index of each element of a list by its identity; of several equal elements, the first.
 #[derive(Debug, Default)]
 pub(super) struct Ranks(HashMap<String, usize>);
 
 impl Ranks {
-    pub(super) fn of(list: &[Value], key: Option<&str>) -> Result<Self, StrategicError> {
+    pub(super) fn new(list: &[Value], key: Option<&str>) -> Result<Self, StrategicError> {
         let mut ranks = HashMap::with_capacity(list.len());
-        for (place, value) in list.iter().enumerate() {
-            ranks.entry(identity(named(value, key)?)).or_insert(place);
+        for (index, value) in list.iter().enumerate() {
+            ranks.entry(identity(named(value, key)?)).or_insert(index);
         }
         Ok(Self(ranks))
     }
 
-    /// The same, where elements without the key are met later.
-    pub(super) fn of_named(list: &[Value], key: &str) -> Self {
+    /// Ranks the elements that have the key. Those without it are rejected later, with upstream's message.
+    pub(super) fn skipping_unnamed(list: &[Value], key: &str) -> Self {
         let mut ranks = HashMap::with_capacity(list.len());
-        for (place, value) in list.iter().enumerate() {
+        for (index, value) in list.iter().enumerate() {
             if let Some(value) = value.get(key) {
-                ranks.entry(identity(value)).or_insert(place);
+                ranks.entry(identity(value)).or_insert(index);
             }
         }
         Self(ranks)

@@ -1,16 +1,16 @@
 use super::StrategicError;
 use crate::schema::{Field, Schema, Shape, StructId, TypeId};
 
-/// What is being patched: where the table says how.
+/// The type of the value that is patched.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// A struct.
     Struct(StructId),
-    /// Something else, of which nothing is known further in.
+    /// Another type, whose fields the table does not have.
     Opaque(TypeId),
 }
 
-/// A list and how it is merged.
+/// A list, and how it is merged.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) element: Target,
@@ -19,7 +19,7 @@ pub(super) struct List {
 }
 
 impl Target {
-    fn of(schema: &Schema, ty: TypeId) -> Self {
+    fn for_type(schema: &Schema, ty: TypeId) -> Self {
         let ty = schema.pointee(ty);
         match schema[ty].shape {
             Shape::Struct(id) => Self::Struct(id),
@@ -27,18 +27,18 @@ impl Target {
         }
     }
 
-    /// An object inside, and whether it is replaced as a whole.
+    /// The type of an object field, and whether its patch strategy is `replace`.
     pub(super) fn field(self, schema: &Schema, name: &str) -> Result<(Self, bool), StrategicError> {
         let field = self.lookup(schema, name)?;
-        Ok((Self::of(schema, field.ty), field.patch.replace))
+        Ok((Self::for_type(schema, field.ty), field.patch.replace))
     }
 
-    /// A list inside.
+    /// The type of a list field.
     pub(super) fn list(self, schema: &Schema, name: &str) -> Result<List, StrategicError> {
         let field = self.lookup(schema, name)?;
         match schema[schema.pointee(field.ty)].shape {
             Shape::List(element) | Shape::WrappedList(element) => Ok(List {
-                element: Self::of(schema, element),
+                element: Self::for_type(schema, element),
                 merged: field.patch.merge,
                 key: field.patch.merge_key,
             }),
@@ -65,7 +65,7 @@ impl Target {
         }
     }
 
-    /// What Go's reflection calls it.
+    /// The kind of the type in Go's reflection, which error messages display.
     pub(super) fn go_kind(self, schema: &Schema) -> &'static str {
         let Self::Opaque(ty) = self else { return "struct" };
         match schema[ty].shape {

@@ -345,7 +345,7 @@ fn applied(
     let of_custom = row.custom().and_then(|custom| custom.types.iter().find(|(own, _)| *own == version));
     let merged = match (of_custom, builtin_kind(attributes, invocation)) {
         (Some((_, types)), _) => merge(types.root()),
-        (None, Some(kind)) => merge(Types::of_kind(kind)),
+        (None, Some(kind)) => merge(Types::for_kind(kind)),
         (None, _) => merge(Types::deduced().root()),
     };
     merged.map(Some)

@@ -105,6 +105,6 @@ fn check_kind(row: &Row, custom: &Custom, old: Option<&Value>, new: &Value) -> R
         return Ok(());
     }
     let wrong = FieldError::invalid("kind", given, format!("must be {}", row.kind()));
-    let errors = custom.version.misnamed(old, new, wrong);
+    let errors = custom.version.validate_other_kind(old, new, wrong);
     Err(ApiError::invalid(row.group(), given, meta(new, "name"), &errors))
 }

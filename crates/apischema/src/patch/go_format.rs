@@ -1,27 +1,27 @@
-//! Values as Go prints them in a sentence: `map[name:a ports:[80 81]]`.
+//! Values as Go's `%v` prints them in error messages: `map[name:a ports:[80 81]]`.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// How long a value may be in a sentence.
-const MOST: usize = 4096;
+/// The maximum length of a value in an error message.
+const MAX_LENGTH: usize = 4096;
 
-/// A value as `%v` prints it; a long one is cut.
-pub(crate) fn said(value: &Value) -> String {
-    let mut text = Short(String::new());
-    // It stops when it is full.
-    let _ = say(value, &mut text);
+/// Formats a value as `%v`, truncated to [`MAX_LENGTH`].
+pub(crate) fn go_format(value: &Value) -> String {
+    let mut text = Limited(String::new());
+    // The only error is that the limit was reached.
+    let _ = write_value(value, &mut text);
     text.0
 }
 
-struct Short(String);
+struct Limited(String);
 
-impl fmt::Write for Short {
+impl fmt::Write for Limited {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.push_str(text);
-        if self.0.len() > MOST {
-            let end = (0..=MOST).rev().find(|&at| self.0.is_char_boundary(at)).unwrap_or(0);
+        if self.0.len() > MAX_LENGTH {
+            let end = (0..=MAX_LENGTH).rev().find(|&at| self.0.is_char_boundary(at)).unwrap_or(0);
             self.0.truncate(end);
             return Err(fmt::Error);
         }
@@ -29,7 +29,7 @@ impl fmt::Write for Short {
     }
 }
 
-fn say(value: &Value, out: &mut impl fmt::Write) -> fmt::Result {
+fn write_value(value: &Value, out: &mut impl fmt::Write) -> fmt::Result {
     match value {
         Value::Null => out.write_str("<nil>"),
         Value::Bool(value) => write!(out, "{value}"),
@@ -41,7 +41,7 @@ fn say(value: &Value, out: &mut impl fmt::Write) -> fmt::Result {
                 if index > 0 {
                     out.write_char(' ')?;
                 }
-                say(element, out)?;
+                write_value(element, out)?;
             }
             out.write_char(']')
         }
@@ -54,14 +54,14 @@ fn say(value: &Value, out: &mut impl fmt::Write) -> fmt::Result {
                     out.write_char(' ')?;
                 }
                 write!(out, "{key}:")?;
-                say(value, out)?;
+                write_value(value, out)?;
             }
             out.write_char(']')
         }
     }
 }
 
-/// The Go type of a value that was read without a schema.
+/// The Go type of a value that was decoded without a schema.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
