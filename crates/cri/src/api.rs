@@ -1,12 +1,13 @@
 //! The messages of the CRI v1 (`runtime.v1`) that this client uses, with the field numbers that shipped.
 //!
-//! Written by hand rather than compiled from a `.proto`: a field with its number takes one line either way, and neither
-//! `protoc` nor a compiler of it is needed to build. Fields that this client neither sends nor reads are left out.
+//! The messages are written by hand and not compiled from a `.proto`: a field takes one line either way, and the build needs
+//! neither `protoc` nor another compiler. The crate `k8s-cri` needs `protoc` and lacks `UpdatePodSandboxResources`. Fields
+//! that this client neither sends nor reads are omitted.
 //!
-//! In one place KEP-1287 and the CRI v1 differ: the KEP gives `UpdateContainerResourcesRequest` a field
-//! `ContainerResources resources = 3`, while in the CRI v1 that shipped field 3 is `WindowsContainerResources windows`.
-//! A runtime would read the KEP's message as Windows resources, so the shipped one is used, and `linux` is always set,
-//! as the KEP asks for the sake of runtimes that know only that.
+//! KEP-1287 and the CRI v1 differ in one field: the KEP gives `UpdateContainerResourcesRequest` a field
+//! `ContainerResources resources = 3`, but field 3 of the CRI v1 is `WindowsContainerResources windows`. A runtime would
+//! decode the KEP's message as Windows resources, so this client uses the CRI's. It always sets `linux`, as the KEP requires
+//! for runtimes that know no other field.
 #![expect(missing_docs, reason = "the fields are documented by the CRI")]
 
 mod container;
@@ -28,14 +29,14 @@ pub type Map = std::collections::BTreeMap<String, String>;
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Empty {}
 
-/// A number that may be missing.
+/// An optional signed number.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Int64Value {
     #[prost(int64, tag = "1")]
     pub value: i64,
 }
 
-/// A number that may be missing.
+/// An optional unsigned number.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct UInt64Value {
     #[prost(uint64, tag = "1")]

@@ -1,8 +1,8 @@
 //! The cgroups of pods and containers.
 //!
-//! The cgroups of all pods, of QoS classes and of pods are ours, as they are the kubelet's; those of containers are the
-//! runtime's, below the `cgroup_parent` of their sandbox. With the driver systemd ours are slices, and those of containers
-//! are scopes.
+//! The node agent manages the cgroups of all pods, of QoS classes and of pods, like the kubelet. The runtime manages those of
+//! containers, inside the `cgroup_parent` of their sandbox. With the driver systemd, the cgroups of the node agent are slices,
+//! and those of containers are scopes.
 
 use std::sync::Arc;
 
@@ -14,18 +14,17 @@ use plumb_runtime::{Error, Result};
 use crate::names::parse_cgroup;
 use crate::runtime::blocking;
 use crate::systemd::UnitManager;
-use crate::systemd::properties::{Site, accounting, completed, of_resources, of_slice};
+use crate::systemd::properties::{Environment, accounting, completed, resource_properties, slice_properties};
 use crate::systemd::slice::Slice;
 
-/// What CRI-O has before the id in the name of a container's cgroup.
+/// The prefix of the id in the names of CRI-O's cgroups.
 const CRIO_PREFIX: &str = "crio-";
-/// What containerd has before it in the name of a scope.
+/// The prefix of the id in the names of containerd's scopes.
 const CONTAINERD_PREFIX: &str = "cri-containerd-";
-
 /// The cgroups of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
-    /// Of cgroups or of slices, by the driver.
+    /// The hierarchy of cgroups, which are slices with the driver systemd.
     tree: Tree,
     systemd: Option<Slices>,
 }
@@ -35,52 +34,55 @@ pub(crate) struct Cgroups {
 struct Slices {
     units: Arc<dyn UnitManager>,
     pods: Slice,
-    site: Site,
+    environment: Environment,
 }
 
-/// A cgroup that is ours.
+/// A cgroup that the node agent manages.
 #[derive(Clone, Debug)]
-struct Own<'a> {
+struct Managed<'a> {
     group: Group,
-    /// Its unit, if it is a slice.
+    /// The unit of the cgroup, if it is a slice.
     unit: Option<(&'a Slices, String)>,
 }
 
 impl Cgroups {
-    /// Those below a cgroup of this name, which may be a path, with the driver cgroupfs.
+    /// Manages the cgroups inside the cgroup of this name, which may be a path, with the driver cgroupfs.
     pub(crate) fn cgroupfs(layout: Layout, name: &str) -> Self {
         Self { tree: Tree::new(layout, name), systemd: None }
     }
 
-    /// The same with the driver systemd.
+    /// Manages the cgroups inside the slice of this name with the driver systemd.
     pub(crate) async fn systemd(layout: Layout, name: &str, units: Arc<dyn UnitManager>) -> Result<Self> {
-        let pods = Slice::of(name);
+        let pods = Slice::from_path(name);
         if !pods.is_valid() {
             return Err(Error::InvalidArgument(format!("{name:?} cannot name a slice of systemd")));
         }
-        let site = Site { cgroups: layout.version(), systemd: units.version().await? };
-        Ok(Self { tree: Tree::new(layout, pods.path()), systemd: Some(Slices { units, pods, site }) })
+        let environment = Environment { cgroups: layout.version(), systemd: units.version().await? };
+        Ok(Self { tree: Tree::new(layout, pods.path()), systemd: Some(Slices { units, pods, environment }) })
     }
 
     /// The cgroup of a pod.
     pub(crate) fn pod(&self, class: QosClass, uid: &str) -> Group {
-        self.own(class, Some(uid)).group
+        self.managed(class, Some(uid)).group
     }
 
-    /// What a sandbox has as its `cgroup_parent`.
+    /// The `cgroup_parent` of the sandboxes of a pod.
     pub(crate) fn parent(&self, class: QosClass, uid: &str) -> String {
-        let own = self.own(class, Some(uid));
-        own.unit.map_or_else(|| format!("/{}", own.group.path().display()), |(_, unit)| unit)
+        let managed = self.managed(class, Some(uid));
+        managed.unit.map_or_else(|| format!("/{}", managed.group.path().display()), |(_, unit)| unit)
     }
 
     /// Whether a uid can be part of the name of a cgroup.
     pub(crate) fn can_name(&self, uid: &str) -> bool {
         let is_name = !uid.is_empty() && !uid.contains(['/', '\0']) && !uid.starts_with('.');
         is_name
-            && self.systemd.as_ref().is_none_or(|slices| slices.of(QosClass::Burstable, Some(uid)).is_valid())
+            && self
+                .systemd
+                .as_ref()
+                .is_none_or(|slices| slices.slice(QosClass::Burstable, Some(uid)).is_valid())
     }
 
-    /// The cgroup of a container with these annotations, if it exists where it should be.
+    /// The cgroup of a container with these annotations, if it exists.
     pub(crate) fn container(&self, id: &str, annotations: &Pairs) -> Option<Group> {
         let (class, uid) = parse_cgroup(annotations)?;
         self.in_pod(&self.pod(class, uid), id)
@@ -98,54 +100,57 @@ impl Cgroups {
     /// Creates the cgroups of all pods and of QoS classes.
     pub(crate) async fn create(&self) -> Result<()> {
         for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
-            self.own(class, None).create(&LinuxResources::default()).await?;
+            self.managed(class, None).create(&LinuxResources::default()).await?;
         }
         Ok(())
     }
 
     /// Creates the cgroup of a pod, unless it exists, and sets its resources.
     pub(crate) async fn create_pod(&self, class: QosClass, uid: &str, to: &LinuxResources) -> Result<()> {
-        self.own(class, Some(uid)).create(to).await
+        self.managed(class, Some(uid)).create(to).await
     }
 
     /// Sets the resources of a pod.
     pub(crate) async fn set_pod(&self, class: QosClass, uid: &str, to: &LinuxResources) -> Result<()> {
-        self.own(class, Some(uid)).set(to).await
+        self.managed(class, Some(uid)).set(to).await
     }
 
     /// Sets the resources of a QoS class.
     pub(crate) async fn set_class(&self, class: QosClass, to: &LinuxResources) -> Result<()> {
-        self.own(class, None).set(to).await
+        self.managed(class, None).set(to).await
     }
 
-    /// Kills everything in the cgroup of a pod, and removes it.
+    /// Kills all processes in the cgroup of a pod, and removes it.
     pub(crate) async fn delete_pod(&self, class: QosClass, uid: &str) -> Result<()> {
-        self.own(class, Some(uid)).delete().await
+        self.managed(class, Some(uid)).delete().await
     }
 
-    /// Kills everything in all cgroups of the cluster, and removes them.
+    /// Kills all processes in the cgroups of the cluster, and removes them.
     pub(crate) async fn delete(&self) -> Result<()> {
-        self.own(QosClass::Guaranteed, None).delete().await
+        self.managed(QosClass::Guaranteed, None).delete().await
     }
 
     /// The cgroup of a QoS class, or of a pod in it.
-    fn own(&self, class: QosClass, uid: Option<&str>) -> Own<'_> {
+    fn managed(&self, class: QosClass, uid: Option<&str>) -> Managed<'_> {
         let Some(slices) = &self.systemd else {
             let group = uid.map_or_else(|| self.tree.class(class), |uid| self.tree.pod(class, uid));
-            return Own { group, unit: None };
+            return Managed { group, unit: None };
         };
-        let (slice, pods) = (slices.of(class, uid), self.tree.pods());
+        let slice = slices.slice(class, uid);
+        let pods = self.tree.pods();
         let path = slice.path();
         let group = match path.strip_prefix(pods.path()) {
-            Ok(below) if below.components().next().is_some() => pods.child(below, WeightScale::Linear),
+            Ok(relative) if relative.components().next().is_some() => {
+                pods.child(relative, WeightScale::Linear)
+            }
             _ => pods,
         };
-        Own { group, unit: Some((slices, slice.unit())) }
+        Managed { group, unit: Some((slices, slice.unit())) }
     }
 }
 
 impl Slices {
-    fn of(&self, class: QosClass, uid: Option<&str>) -> Slice {
+    fn slice(&self, class: QosClass, uid: Option<&str>) -> Slice {
         let class = match class {
             QosClass::Guaranteed => self.pods.clone(),
             QosClass::Burstable => self.pods.child("burstable"),
@@ -155,19 +160,20 @@ impl Slices {
     }
 }
 
-impl Own<'_> {
+impl Managed<'_> {
     async fn create(self, to: &LinuxResources) -> Result<()> {
         let mut is_new = true;
         if let Some((slices, unit)) = &self.unit {
-            let mut properties = of_slice(unit, slices.site);
-            properties.extend(of_resources(to, slices.site));
+            let mut properties = slice_properties(unit, slices.environment);
+            properties.extend(resource_properties(to, slices.environment));
             is_new = slices.units.start(unit, &properties).await?;
             if !is_new {
-                slices.units.set_properties(unit, &accounting(slices.site)).await?;
+                slices.units.set_properties(unit, &accounting(slices.environment)).await?;
             }
         }
-        // systemd makes the cgroups of the controllers that it knows, and rounds quotas.
-        let (group, resources) = (self.group.clone(), to.clone());
+        // systemd creates the cgroups only of the controllers that it knows, and rounds quotas.
+        let group = self.group.clone();
+        let resources = to.clone();
         blocking(move || {
             group.create()?;
             if is_new { Ok(group.set(&resources)?) } else { Ok(()) }
@@ -176,10 +182,13 @@ impl Own<'_> {
         if is_new { Ok(()) } else { self.set(to).await }
     }
 
-    /// Sets resources in files, and then the same as properties of the unit, if it has one. A limit that does not fit is
-    /// refused at the files, where systemd would have processes killed.
+    /// Writes resources to the files of the cgroup, and then sets them as properties of the unit, if it has one. The order
+    /// matters: the kernel rejects a memory limit below usage when the file is written, while systemd would apply it and have
+    /// processes killed.
     async fn set(self, to: &LinuxResources) -> Result<()> {
-        let (group, resources, has_unit) = (self.group.clone(), to.clone(), self.unit.is_some());
+        let group = self.group.clone();
+        let resources = to.clone();
+        let has_unit = self.unit.is_some();
         let before = blocking(move || {
             let before = if has_unit { Some(group.read()?) } else { None };
             group.set(&resources)?;
@@ -188,11 +197,11 @@ impl Own<'_> {
         .await?;
         let (Some((slices, unit)), Some(before)) = (self.unit, before) else { return Ok(()) };
         let group = self.group;
-        let properties = of_resources(&completed(to, &before), slices.site);
+        let properties = resource_properties(&completed(to, &before), slices.environment);
         if let Err(error) = slices.units.set_properties(&unit, &properties).await {
-            // Written to files alone they would last until systemd is reloaded.
+            // Without the properties, the files would keep the values only until systemd is reloaded.
             if let Err(also) = blocking(move || Ok(group.set(&before)?)).await {
-                tracing::warn!(unit, error = %also, "cannot restore resources that systemd refused");
+                tracing::warn!(unit, error = %also, "cannot restore resources that systemd rejected");
             }
             return Err(error);
         }
@@ -201,13 +210,13 @@ impl Own<'_> {
             cpu_period: to.cpu_period,
             ..LinuxResources::default()
         };
-        // systemd has rounded it.
+        // systemd has rounded the quota.
         blocking(move || Ok(group.set(&quota)?)).await
     }
 
     async fn delete(self) -> Result<()> {
         if let Some((slices, unit)) = self.unit {
-            // What is left would get SIGTERM, and its time to end.
+            // Otherwise systemd would send SIGTERM to the remaining processes, and wait for them.
             let group = self.group.clone();
             blocking(move || Ok(group.kill()?)).await?;
             slices.units.stop(&unit).await?;
@@ -217,8 +226,8 @@ impl Own<'_> {
     }
 }
 
-/// The actual resources of a container: those of its cgroup where it has one, else those that its runtime reports, which
-/// are what it was last asked for. `known` are those that this process has asked it for, which not all runtimes report.
+/// The actual resources of a container: those of its cgroup if it exists, else those that the runtime reports, which are the
+/// last requested ones. `known` are those that this process requested, since not all runtimes report them.
 pub(crate) fn actual(
     reported: Option<LinuxResources>,
     known: Option<LinuxResources>,
@@ -228,7 +237,8 @@ pub(crate) fn actual(
     group.and_then(|group| read(group, asked)).or(reported)
 }
 
-/// What a cgroup has, if it exists. Shares are those that were asked for last, if the weight is theirs.
+/// Reads the resources of a cgroup, if it exists. On cgroup v2, several values of shares have one weight, so the last requested
+/// shares are returned if the weight is theirs.
 pub(crate) fn read(group: &Group, asked: Option<&LinuxResources>) -> Option<LinuxResources> {
     let mut read = group.read().ok()?;
     if let (Version::V2, Some(shares), Some(asked)) =
@@ -240,8 +250,8 @@ pub(crate) fn read(group: &Group, asked: Option<&LinuxResources>) -> Option<Linu
     Some(read)
 }
 
-/// Whether a weight, read as shares on the quadratic scale, is that of these shares. Runtimes differ in how they make a
-/// weight from shares, and a weight stands for several of them.
+/// Whether a weight, read as shares on the quadratic scale, is that of these shares. Runtimes convert shares to weights on
+/// different scales: runc 1.3.2 and later on the quadratic one.
 fn is_weight_of(read: u64, shares: u64) -> bool {
     let weight = WeightScale::Quadratic.weight(read);
     [WeightScale::Quadratic, WeightScale::Linear].iter().any(|scale| scale.weight(shares) == weight)

@@ -17,27 +17,27 @@ use tokio::sync::Mutex;
 
 use crate::grpc::{self, Body, Code, Messages, Status, causes};
 
-/// How long a connection to a socket of this machine may take.
+/// The timeout for connecting to a local socket.
 const CONNECT: Duration = Duration::from_secs(5);
-/// What a socket's address begins with.
+/// The scheme of a socket's address.
 const SCHEME: &str = "unix://";
-
-/// An address that is not a socket of this machine.
+/// An address that is not a local socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not the address of a socket: unix:///PATH is")]
 pub struct InvalidEndpoint(String);
 
-/// The path of a socket from its address, `unix:///PATH` or the path alone.
+/// Parses the address of a socket, `unix:///PATH` or only the path, and returns its path.
 pub fn socket_path(endpoint: &str) -> Result<PathBuf, InvalidEndpoint> {
     let path = endpoint.strip_prefix(SCHEME).unwrap_or(endpoint);
     let is_path = path.starts_with('/') && !path.contains('\0');
     if is_path { Ok(PathBuf::from(path)) } else { Err(InvalidEndpoint(endpoint.to_owned())) }
 }
 
-/// Headers of a call.
+/// The headers of a call.
 pub(crate) type Metadata<'a> = &'a [(&'static str, HeaderValue)];
 
-/// A connection to a socket. It is made by the first call, and again by the next call after it was lost. Clones share it.
+/// A connection to a socket. The first call connects, and so does the next call after the connection was lost. Clones share
+/// the connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
     socket: PathBuf,
@@ -52,12 +52,12 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A connection to this socket, whose calls take `timeout` at most.
+    /// Creates a connection to a socket with a timeout for calls.
     pub(crate) fn new(socket: PathBuf, timeout: Duration) -> Self {
         Self { socket, timeout, sender: Arc::default() }
     }
 
-    /// How long a call may take.
+    /// The timeout of calls.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -71,7 +71,7 @@ impl Connection {
         self.call_within(path, &[], request, Some(self.timeout)).await
     }
 
-    /// Makes a call with these headers that may take so long; `None` is no limit.
+    /// Makes a call with headers and a timeout; `None` is no timeout.
     pub(crate) async fn call_within<A: Message + Default>(
         &self,
         path: &'static str,
@@ -84,7 +84,7 @@ impl Connection {
             let mut messages = self.open(path, metadata, body).await?;
             let message = messages.next().await?;
             let message = message.ok_or_else(|| Status::new(Code::Unknown, "the response has no message"))?;
-            // How it went comes after the message.
+            // The status of the call is in the trailers, after the message.
             messages.next::<A>().await?;
             Ok(message)
         };
@@ -120,10 +120,10 @@ impl Connection {
         let request = grpc::request(path, metadata, body)?;
         let mut sender = self.sender().await.map_err(|error| self.lost(&error))?;
         let response = sender.send_request(request).await.map_err(|error| self.lost(&error))?;
-        Messages::of(response)
+        Messages::new(response)
     }
 
-    /// A connection that is open.
+    /// Returns the open connection, or connects.
     async fn sender(&self) -> io::Result<SendRequest<Body>> {
         let mut known = self.sender.lock().await;
         if let Some(sender) = known.as_ref().filter(|sender| !sender.is_closed()) {

@@ -1,4 +1,4 @@
-//! containerd's own services on the same socket: the CRI pulls images, and cannot import any.
+//! containerd's own services on the same socket. They are needed since the CRI can pull images, but not import them.
 
 mod messages;
 
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::api;
 use crate::connection::Connection;
-use crate::error::of_status;
+use crate::error::from_status;
 use crate::grpc::{Code, Status};
 use messages::{
     CreateLease, DeleteLease, Descriptor, GetImage, Image, ImageMessage, Lease, WriteAction, WriteContent,
@@ -25,14 +25,13 @@ use messages::{
 
 /// The containerd namespace of pods.
 const NAMESPACE: &str = "k8s.io";
-/// For how long what was written is not garbage if this process ends halfway.
+/// The time after which containerd may collect written blobs if this process dies during an import.
 const LEASE: Duration = Duration::from_hours(1);
-/// How much is written at a time.
-const PIECE: usize = 1 << 20;
-/// How long the import of an image may take.
+/// The size of the chunks in which a blob is sent.
+const CHUNK: usize = 1 << 20;
+/// The timeout of an import.
 const IMPORT: Duration = Duration::from_mins(5);
-
-/// A blob: what it is named by.
+/// The digest and the size of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blob {
     pub(crate) digest: String,
@@ -40,25 +39,25 @@ pub(crate) struct Blob {
 }
 
 impl Blob {
-    /// That of some bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    /// Describes a blob with these bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
         Self { digest: Digest::of(bytes).to_string(), size }
     }
 
-    /// That of a file. Reads all of it.
-    pub(crate) fn of_file(file: &Path) -> io::Result<Self> {
-        let mut file = Digesting::new(BufReader::with_capacity(PIECE, File::open(file)?));
+    /// Describes a blob with the contents of a file, which is read completely.
+    pub(crate) fn from_file(file: &Path) -> io::Result<Self> {
+        let mut file = Digesting::new(BufReader::with_capacity(CHUNK, File::open(file)?));
         let size = io::copy(&mut file, &mut io::sink())?;
         let digest = file.finish()?.to_string();
         Ok(Self { digest, size: i64::try_from(size).unwrap_or(i64::MAX) })
     }
 }
 
-/// What a blob is read from.
+/// The contents of a blob.
 pub(crate) type Source = Box<dyn Read + Send>;
 
-/// containerd, reached over its socket.
+/// A client of containerd's services, with a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Containerd {
     connection: Connection,
@@ -66,8 +65,8 @@ pub(crate) struct Containerd {
 }
 
 impl Containerd {
-    /// Begins to write: what is written from now on is not garbage until [`finish`](Self::finish). `None` if the socket
-    /// is of another runtime.
+    /// Creates a lease, which protects written blobs from garbage collection until [`finish`](Self::finish). `None` if the
+    /// socket is that of another runtime.
     pub(crate) async fn begin(connection: Connection, lease: String) -> Result<Option<Self>> {
         let this = Self { connection, lease };
         let expires = jiff::Timestamp::now() + LEASE;
@@ -77,14 +76,14 @@ impl Containerd {
             this.call("/containerd.services.leases.v1.Leases/Create", request).await;
         match created {
             Ok(_) => Ok(Some(this)),
-            // Of an import that did not come to its end.
+            // The lease is left over from an import that did not finish.
             Err(status) if status.code == Code::AlreadyExists => Ok(Some(this)),
             Err(status) if status.code == Code::Unimplemented => Ok(None),
-            Err(status) => Err(of_status("creating a lease", "lease", &this.lease, &status)),
+            Err(status) => Err(from_status("creating a lease", "lease", &this.lease, &status)),
         }
     }
 
-    /// The labels of an image, if it is there.
+    /// The labels of an image, if it exists.
     pub(crate) async fn labels(&self, name: &str) -> Result<Option<api::Map>> {
         let request = GetImage { name: name.to_owned() };
         let found: Result<ImageMessage, Status> =
@@ -92,11 +91,11 @@ impl Containerd {
         match found {
             Ok(found) => Ok(found.image.map(|image| image.labels)),
             Err(status) if status.code == Code::NotFound => Ok(None),
-            Err(status) => Err(of_status("reading", "image", name, &status)),
+            Err(status) => Err(from_status("reading", "image", name, &status)),
         }
     }
 
-    /// Gives a manifest a name, in the place of what had it before.
+    /// Names a manifest. An image that had the name loses it.
     pub(crate) async fn name(&self, name: &str, manifest: &Blob, labels: api::Map) -> Result<()> {
         let image = Image {
             name: name.to_owned(),
@@ -116,14 +115,14 @@ impl Containerd {
             }
             named => named,
         };
-        named.map(|_: ImageMessage| ()).map_err(|status| of_status("naming", "image", name, &status))
+        named.map(|_: ImageMessage| ()).map_err(|status| from_status("naming", "image", name, &status))
     }
 
-    /// Writes a blob, unless it is there. Its labels say what it refers to.
+    /// Writes a blob, unless it exists. Its labels name the blobs that it refers to.
     pub(crate) async fn write(&self, blob: &Blob, source: Source, labels: api::Map) -> Result<()> {
         match tokio::time::timeout(IMPORT, self.try_write(blob, source, labels)).await {
             Ok(Err(status)) if status.code != Code::AlreadyExists => {
-                Err(of_status("writing", "blob", &blob.digest, &status))
+                Err(from_status("writing", "blob", &blob.digest, &status))
             }
             Ok(_) => Ok(()),
             Err(_) => Err(Error::DeadlineExceeded(format!(
@@ -141,11 +140,11 @@ impl Containerd {
             expected: blob.digest.clone(),
             ..WriteContent::default()
         };
-        // On a blocking thread: it reads a file.
+        // Reading a file blocks, so this runs on a blocking thread.
         let feed = tokio::task::spawn_blocking(move || {
             let mut offset = 0;
             loop {
-                let mut data = vec![0; PIECE];
+                let mut data = vec![0; CHUNK];
                 let length = source.read(&mut data)?;
                 data.truncate(length);
                 let last = length == 0;
@@ -155,7 +154,7 @@ impl Containerd {
                     (WriteAction::Write, api::Map::new())
                 };
                 let request = WriteContent { action: action.into(), offset, data, labels, ..part.clone() };
-                // A call that has ended takes no more.
+                // Sending fails after the call has ended, which reports the error.
                 if sender.blocking_send(request).is_err() || last {
                     return io::Result::Ok(());
                 }
@@ -176,20 +175,20 @@ impl Containerd {
                 Err(status) => break Err(status),
             }
         };
-        // The stream of requests ends with this, and with it the thread that feeds it.
+        // This ends the stream of requests, and so the thread that feeds it.
         drop(responses);
         written?;
         let fed = feed.await.map_err(io::Error::other).and_then(|fed| fed);
         fed.map_err(|error| Status::new(Code::Unknown, error.to_string()))
     }
 
-    /// Ends what was begun.
+    /// Deletes the lease.
     pub(crate) async fn finish(self) {
         let request = DeleteLease { id: self.lease.clone() };
         let deleted: Result<api::Empty, Status> =
             self.call("/containerd.services.leases.v1.Leases/Delete", request).await;
         if let Err(status) = deleted {
-            tracing::debug!(%status, "a lease expires by itself");
+            tracing::debug!(%status, "cannot delete a lease, which will expire");
         }
     }
 
@@ -204,7 +203,7 @@ impl Containerd {
 
     fn metadata(&self) -> Vec<(&'static str, HeaderValue)> {
         let namespace = ("containerd-namespace", HeaderValue::from_static(NAMESPACE));
-        // Without one what was written may be garbage before it is named; the import then fails.
+        // Without the lease, containerd may collect a blob before it is named, and the import would fail.
         let lease = HeaderValue::from_str(&self.lease).ok().map(|lease| ("containerd-lease", lease));
         [namespace].into_iter().chain(lease).collect()
     }

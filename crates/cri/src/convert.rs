@@ -1,4 +1,4 @@
-//! Between the CRI's messages and the types of the runtime trait: pure.
+//! Conversions between the CRI's messages and the types of the runtime trait. The module is pure.
 
 mod container;
 mod resources;
@@ -14,12 +14,12 @@ pub(crate) use container::{config as container_config, listed as container, stat
 pub(crate) use resources::{created_with, read as read_resources, updated as updated_resources, windows};
 pub(crate) use sandbox::{config as sandbox_config, listed as sandbox, status as sandbox_status, stored};
 
-/// A time in nanoseconds; 0 is none.
+/// Converts a timestamp in nanoseconds; 0 is none.
 pub(crate) fn time(nanos: i64) -> Option<Timestamp> {
     (nanos != 0).then(|| Timestamp::from_nanosecond(i128::from(nanos)).ok()).flatten()
 }
 
-/// An image.
+/// Converts an image.
 pub(crate) fn image(image: api::Image) -> Image {
     let user = match (image.uid, image.username.is_empty()) {
         (_, false) => image.username,
@@ -36,7 +36,7 @@ pub(crate) fn image(image: api::Image) -> Image {
     }
 }
 
-/// The usage of a file system.
+/// Converts the usage of a file system.
 pub(crate) fn filesystem(usage: api::FilesystemUsage) -> FilesystemUsage {
     FilesystemUsage {
         at: time(usage.timestamp).unwrap_or(Timestamp::UNIX_EPOCH),

@@ -1,16 +1,16 @@
-//! Errors of calls, as the runtime trait has them.
+//! Conversion of gRPC statuses to the errors of the runtime trait.
 
 use plumb_runtime::Error;
 
 use crate::grpc::{Code, Status};
 
-/// The errno of a memory limit below usage.
+/// The errno with which the kernel rejects a memory limit below usage.
 const BUSY: i32 = nix::errno::Errno::EBUSY as i32;
 
-/// The error of a call about something: `what` and `id` name the sandbox, container or image.
-pub(crate) fn of_status(doing: &str, what: &'static str, id: &str, status: &Status) -> Error {
+/// Converts the status of a failed call. `what` and `id` name the sandbox, container or image.
+pub(crate) fn from_status(doing: &str, what: &'static str, id: &str, status: &Status) -> Error {
     let message = &status.message;
-    // containerd reserves the names of sandboxes and containers, and reports a second one as unknown error.
+    // containerd reserves the names of sandboxes and containers, and reports a duplicate as an unknown error.
     if let Some(id) = reserved_for(message) {
         return Error::AlreadyExists { what, id: id.to_owned() };
     }
@@ -31,13 +31,13 @@ pub(crate) fn of_status(doing: &str, what: &'static str, id: &str, status: &Stat
     }
 }
 
-/// Whether a runtime does not have a call. Some report an unknown error with these words.
+/// Whether a runtime does not implement a call. Some runtimes report that as an unknown error with this message.
 pub(crate) fn is_unimplemented(status: &Status) -> bool {
     status.code == Code::Unimplemented
         || (status.code == Code::Unknown && status.message.contains("not implemented"))
 }
 
-/// The id in `name "…" is reserved for "ID"`.
+/// Parses the id in `name "…" is reserved for "ID"`.
 fn reserved_for(message: &str) -> Option<&str> {
     let (_, after) = message.split_once("is reserved for \"")?;
     after.split_once('"').map(|(id, _)| id)
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn errors_of_the_runtime_become_ours() {
         let of = |code, message: &str| {
-            of_status("updating container c", "container", "c", &Status::new(code, message))
+            from_status("updating container c", "container", "c", &Status::new(code, message))
         };
         assert!(of(Code::NotFound, "no such container").is_not_found());
         assert!(of(Code::Unavailable, "connection refused").outcome_unknown());

@@ -1,4 +1,4 @@
-//! Events: the runtime's own, where it sends them; else what a list shows that the one before did not.
+//! Events of containers: those of the runtime if it sends any, else the differences between two lists.
 
 mod relist;
 
@@ -18,9 +18,9 @@ use crate::names::CLUSTER;
 use crate::{State, api, convert};
 use relist::{Change, Listing};
 
-/// Between two lists of a runtime without events, as the kubelet's.
+/// The interval between two lists of a runtime without events, as that of the kubelet's PLEG.
 const RELIST: Duration = Duration::from_secs(1);
-/// The same of one with events, in case one was lost.
+/// The interval between two lists of a runtime with events, in case an event is lost.
 const RELIST_WITH_EVENTS: Duration = Duration::from_mins(1);
 
 /// Sends the events of the runtime's containers until the task is aborted.
@@ -38,7 +38,7 @@ pub(crate) async fn follow(state: Arc<State>) {
                     forward(&state, event);
                     continue;
                 }
-                // The connection ended, and with it what came meanwhile.
+                // The connection ended, so events may be lost until the next list.
                 None => events = None,
             },
             _ = tick.tick() => {
@@ -57,7 +57,7 @@ pub(crate) async fn follow(state: Arc<State>) {
                 before = Some(now);
                 if !std::mem::replace(&mut reachable, true) {
                     tracing::info!("the container runtime responds again");
-                    // What workers wanted of it meanwhile has failed.
+                    // Calls of pod workers have failed meanwhile; this event makes them retry.
                     state.send(Event::Missed(1));
                     events = subscribe(&state).await;
                 }
@@ -71,7 +71,7 @@ pub(crate) async fn follow(state: Arc<State>) {
     }
 }
 
-/// The next event; never without a stream of them, `None` at its end.
+/// The next event; `None` at the end of the stream. Without a stream, it never resolves.
 async fn next(events: &mut Option<Messages>) -> Option<api::ContainerEventResponse> {
     match events {
         Some(events) => events.next().await.ok().flatten(),
@@ -79,7 +79,7 @@ async fn next(events: &mut Option<Messages>) -> Option<api::ContainerEventRespon
     }
 }
 
-/// The runtime's own events, if it sends any.
+/// Subscribes to the events of the runtime, if it sends any.
 async fn subscribe(state: &State) -> Option<Messages> {
     let call = state.runtime.subscribe("/runtime.v1.RuntimeService/GetContainerEvents", api::Empty {});
     // A runtime may send the headers of the response with the first event only.
@@ -97,7 +97,7 @@ async fn subscribe(state: &State) -> Option<Messages> {
     events
 }
 
-/// Sends an event of the runtime on, if it is about a container of ours.
+/// Forwards an event of the runtime, if its container belongs to this cluster.
 fn forward(state: &State, event: api::ContainerEventResponse) {
     let change = match event.container_event_type() {
         api::ContainerEventType::Created => ContainerChange::Created,
@@ -119,7 +119,7 @@ fn forward(state: &State, event: api::ContainerEventResponse) {
 
 impl State {
     pub(crate) fn send(&self, event: Event) {
-        // Without a reader there is none to inform.
+        // Sending fails only if nothing is subscribed.
         let _ = self.events.send(event);
     }
 
@@ -132,7 +132,7 @@ impl State {
         });
     }
 
-    /// The states of all that is ours.
+    /// Lists the states of the containers and sandboxes of this cluster.
     async fn listing(&self) -> Result<Listing> {
         let containers = self.containers(&ContainerFilter::default()).await?;
         let sandboxes = self.pod_sandboxes(&SandboxFilter::default()).await?;

@@ -1,7 +1,8 @@
-//! gRPC on hyper's HTTP/2: as much of it as a CRI socket needs.
+//! gRPC on hyper's HTTP/2, as far as a CRI socket needs it.
 //!
-//! A call is a POST; each message in it has five bytes before it, a flag and its length; the trailers say how it went. The
-//! HTTP/2 client is there already, for the API server's clients and for gRPC probes, so no gRPC framework is needed.
+//! A call is a POST. Each message has a prefix of five bytes, a flag and its length, and the trailers have the status of the
+//! call. The HTTP/2 client is already a dependency, for clients of the API server and for gRPC probes, so a framework such as
+//! `tonic` would add code to the binary and save only this file.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,15 +16,14 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode;
 use prost::Message;
 
-/// The longest message: as the kubelet's.
-const LONGEST_MESSAGE: usize = 16 << 20;
-/// A flag and the length.
+/// The maximum size of a message, as that of the kubelet (`maxMsgSize`).
+const MAX_MESSAGE: usize = 16 << 20;
+/// The size of the flag and the length before a message.
 const PREFIX: usize = 5;
-
 /// The body of a request.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// How a call went, as gRPC numbers it. Those that no decision depends on are [`Other`](Self::Other).
+/// The status code of a failed call. Codes that no decision depends on are [`Other`](Self::Other).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     Cancelled,
@@ -41,7 +41,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    fn of(number: u32) -> Self {
+    fn from_number(number: u32) -> Self {
         match number {
             1 => Self::Cancelled,
             2 => Self::Unknown,
@@ -71,19 +71,19 @@ impl Status {
         Self { code, message: message.into() }
     }
 
-    /// A connection that failed: whether the call took effect is unknown.
+    /// The status of a call whose connection failed. Whether the call took effect is unknown.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, message)
     }
 
-    /// What headers or trailers say, if they do; `Ok` is success.
-    fn of(headers: &HeaderMap) -> Option<Result<(), Self>> {
+    /// The status of a call in its headers or trailers, if they have one; `Ok` is success.
+    fn from_headers(headers: &HeaderMap) -> Option<Result<(), Self>> {
         let number = headers.get("grpc-status")?.to_str().ok()?.parse().ok()?;
         if number == 0 {
             return Some(Ok(()));
         }
         let message = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
-        Some(Err(Self::new(Code::of(number), percent_decode(message).decode_utf8_lossy())))
+        Some(Err(Self::new(Code::from_number(number), percent_decode(message).decode_utf8_lossy())))
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn request(
     metadata: &[(&'static str, HeaderValue)],
     body: Body,
 ) -> Result<Request<Body>, Status> {
-    // The authority is only the value of a header: the socket is chosen already.
+    // The authority is only the value of a header, since the socket is already connected.
     let mut request = Request::post(format!("http://localhost{path}"))
         .version(Version::HTTP_2)
         .header(CONTENT_TYPE, "application/grpc")
@@ -111,13 +111,13 @@ pub(crate) fn request(
     request.body(body).map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
 }
 
-/// A message with its prefix.
+/// Encodes a message with its prefix.
 pub(crate) fn encoded(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX + length);
     frame.put_u8(0);
     frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // A buffer grows, so it never lacks space.
+    // The buffer grows, so encoding cannot run out of space.
     let _ = message.encode(&mut frame);
     frame.freeze()
 }
@@ -127,13 +127,13 @@ pub(crate) fn encoded(message: &impl Message) -> Bytes {
 pub(crate) struct Messages {
     body: Incoming,
     buffer: BytesMut,
-    /// What the headers said, of a response without messages.
+    /// The status of the call, once it is known. A response without messages has it in its headers.
     early: Option<Result<(), Status>>,
 }
 
 impl Messages {
-    pub(crate) fn of(response: Response<Incoming>) -> Result<Self, Status> {
-        let early = Status::of(response.headers());
+    pub(crate) fn new(response: Response<Incoming>) -> Result<Self, Status> {
+        let early = Status::from_headers(response.headers());
         if early.is_none() && !response.status().is_success() {
             return Err(Status::unavailable(format!("the socket answers with HTTP {}", response.status())));
         }
@@ -158,21 +158,20 @@ impl Messages {
                 Ok(data) => self.buffer.extend_from_slice(&data),
                 Err(frame) => {
                     if let Ok(trailers) = frame.into_trailers() {
-                        let missing =
-                            || Err(Status::new(Code::Unknown, "the response does not say how the call went"));
-                        self.early = Some(Status::of(&trailers).unwrap_or_else(missing));
+                        let missing = || Err(Status::new(Code::Unknown, "the response has no gRPC status"));
+                        self.early = Some(Status::from_headers(&trailers).unwrap_or_else(missing));
                     }
                 }
             }
         }
     }
 
-    /// The next message in the buffer, if it is there whole.
+    /// Takes the next message from the buffer, if it is complete.
     fn take(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(prefix) = self.buffer.first_chunk::<PREFIX>() else { return Ok(None) };
         let [compressed, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
-        if compressed != 0 || length > LONGEST_MESSAGE {
+        if compressed != 0 || length > MAX_MESSAGE {
             return Err(Status::new(
                 Code::OutOfRange,
                 format!("a message of {length} bytes is not accepted"),
@@ -186,7 +185,7 @@ impl Messages {
     }
 }
 
-/// An error with its causes, which is where a transport says what happened.
+/// Displays an error with its causes. Errors of hyper have the reason in their causes only.
 pub(crate) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -212,14 +211,14 @@ mod tests {
             headers.insert("grpc-message", HeaderValue::from_static(message));
             headers
         };
-        assert_eq!(Status::of(&HeaderMap::new()), None);
-        assert_eq!(Status::of(&trailers("0", "")), Some(Ok(())));
+        assert_eq!(Status::from_headers(&HeaderMap::new()), None);
+        assert_eq!(Status::from_headers(&trailers("0", "")), Some(Ok(())));
         let missing = Status::new(Code::NotFound, "no such container");
-        assert_eq!(Status::of(&trailers("5", "no%20such container")), Some(Err(missing)));
-        assert_eq!(Status::of(&trailers("13", "x")), Some(Err(Status::new(Code::Other(13), "x"))));
+        assert_eq!(Status::from_headers(&trailers("5", "no%20such container")), Some(Err(missing)));
+        assert_eq!(Status::from_headers(&trailers("13", "x")), Some(Err(Status::new(Code::Other(13), "x"))));
         for (sent, message) in [("100%", "100%"), ("%zz", "%zz"), ("%C3%A9", "é"), ("", "")] {
             let status = Status::new(Code::NotFound, message);
-            assert_eq!(Status::of(&trailers("5", sent)), Some(Err(status)), "{sent}");
+            assert_eq!(Status::from_headers(&trailers("5", sent)), Some(Err(status)), "{sent}");
         }
     }
 

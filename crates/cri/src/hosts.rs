@@ -1,5 +1,5 @@
-//! `/etc/hosts` of pods: runtimes write their own, without the pod's name and `hostAliases`, so it is mounted into each
-//! container, as the kubelet does it.
+//! `/etc/hosts` of pods. Runtimes write a file without the pod's name and `hostAliases`, so the node agent mounts its own file
+//! into each container, like the kubelet.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,16 @@ use std::{fs, io};
 use plumb_runtime::types::{ContainerConfig, Mount, SandboxConfig};
 use plumb_runtime::{Error, Result, hosts_file};
 
-/// Where it is mounted.
-const PLACE: &str = "/etc/hosts";
-
-/// Writes the file of a pod and mounts it in a container, unless something else is mounted there.
+/// The path of the file in containers.
+const HOSTS: &str = "/etc/hosts";
+/// Writes the file of a pod and mounts it in a container, unless the container has another mount there.
 pub(crate) fn mount(
     folder: &Path,
     sandbox: &SandboxConfig,
     ips: &[IpAddr],
     config: &mut ContainerConfig,
 ) -> Result<()> {
-    if config.mounts.iter().any(|mount| mount.container_path == PLACE) {
+    if config.mounts.iter().any(|mount| mount.container_path == HOSTS) {
         return Ok(());
     }
     let path = pod_folder(folder, &sandbox.meta.uid).join(format!("hosts-{}", sandbox.meta.attempt));
@@ -26,11 +25,11 @@ pub(crate) fn mount(
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
-        // Containers may write to it, and see what others wrote; one that exists stays.
+        // Containers share the file and may write to it, so an existing file is not replaced.
         if path.exists() { Ok(()) } else { fs::write(&path, hosts_file(sandbox, ips.first().copied())) }
     };
     write().map_err(|error| Error::io(format!("writing {}", path.display()), &error))?;
-    config.mounts.push(Mount { container_path: PLACE.to_owned(), host_path: path, ..Mount::default() });
+    config.mounts.push(Mount { container_path: HOSTS.to_owned(), host_path: path, ..Mount::default() });
     Ok(())
 }
 
@@ -43,7 +42,7 @@ pub(crate) fn remove(folder: &Path, uid: &str) {
     }
 }
 
-/// Removes those of all pods.
+/// Removes the files of all pods.
 pub(crate) fn remove_all(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -53,7 +52,7 @@ pub(crate) fn remove_all(folder: &Path) -> Result<()> {
     }
 }
 
-/// The directory of a pod. A sandbox has an address of its own, so each attempt has its file there.
+/// The directory of a pod. Each attempt has its own file in it, since each sandbox has its own address.
 fn pod_folder(folder: &Path, uid: &str) -> PathBuf {
     folder.join("pods").join(uid)
 }

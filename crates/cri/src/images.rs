@@ -1,4 +1,4 @@
-//! Images of the runtime, and which of them must stay.
+//! The images of the runtime, and which of them must not be removed.
 
 use plumb_runtime::image::normalise;
 use plumb_runtime::types::Image;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::runtime::{About, unless_missing};
 use crate::{State, api, convert};
 
-/// The image that is always there, as `plumb_runtime::image::Load` names it.
+/// The image of the workload that is on every node (`plumb_runtime::image::Load`).
 const LOAD: &str = "plumb/load";
 
 impl State {
@@ -21,7 +21,7 @@ impl State {
         Ok(response.image.map(|image| to_image(image, None)))
     }
 
-    /// All images, also those of others.
+    /// All images, including those that other users of the runtime have pulled.
     pub(crate) async fn list_images(&self) -> Result<Vec<Image>> {
         let about = About { doing: "listing images", what: "image", id: "" };
         let response: api::ListImagesResponse =
@@ -36,7 +36,7 @@ impl State {
     /// Removes an image that no container uses.
     pub(crate) async fn remove_image(&self, name: &str) -> Result<()> {
         let Some(found) = self.image(name).await? else { return Ok(()) };
-        // The runtime would remove it under containers, also those of others.
+        // The runtime would remove an image that containers use, including those of other clusters.
         let about = About { doing: "listing containers", what: "container", id: "" };
         let all: api::ListContainersResponse = self
             .call("/runtime.v1.RuntimeService/ListContainers", api::ListContainersRequest::default(), about)
@@ -62,8 +62,8 @@ impl State {
         unless_missing(removed.await)
     }
 
-    /// The image of sandboxes, where the runtime names it: no container uses it, and without it no pod starts. Newer
-    /// runtimes report that it is pinned.
+    /// The image of sandboxes, if the runtime reports it. No container uses it, but without it no pod starts. Newer runtimes
+    /// report that it is pinned.
     async fn sandbox_image(&self) -> Result<Option<String>> {
         let about = About { doing: "asking for the configuration", what: "runtime", id: "" };
         let request = api::StatusRequest { verbose: true };
@@ -73,13 +73,14 @@ impl State {
     }
 }
 
-/// The image of sandboxes in the configuration that containerd reports.
+/// Reads the image of sandboxes from the configuration that containerd reports.
 fn sandbox_image(config: &str) -> Option<String> {
     let config: Value = serde_json::from_str(config).ok()?;
     config.get("sandboxImage").and_then(Value::as_str).filter(|name| !name.is_empty()).map(normalise)
 }
 
-/// An image. Ours is never pulled, whatever the pull policy, and is not garbage; nor is that of sandboxes.
+/// Converts an image. Plumb's own image and that of sandboxes are pinned: they must not be garbage collected, and the former
+/// cannot be pulled.
 fn to_image(image: api::Image, sandbox: Option<&str>) -> Image {
     let mut image = convert::image(image);
     let load = normalise(LOAD);

@@ -1,20 +1,21 @@
-//! A client of the CRI v1 behind the trait of container runtimes: pods run in containerd, CRI-O or the like.
+//! A client of the CRI v1 behind the trait of container runtimes: pods run in containerd, CRI-O or another CRI runtime.
 //!
 //! ```text
 //!   node agent ──▶ dyn Runtime ──▶ Cri ──▶ unix socket: runtime.v1.RuntimeService, runtime.v1.ImageService
 //!                                   │
-//!                                   ├──▶ cgroups of pods and QoS classes: ours, as they are the kubelet's
-//!                                   └──▶ cgroups of containers: read, for what is actually applied
+//!                                   ├──▶ cgroups of pods and QoS classes: managed here, as by the kubelet
+//!                                   └──▶ cgroups of containers: written first in an update, read for actual resources
 //! ```
 //!
-//! All state is in the runtime. A sandbox carries the configuration that it was made with in an annotation, a container
-//! the place of its cgroup, and a label says whose they are, since a runtime may have pods of others. So an agent that
-//! starts again, or another release of it, finds all that it needs, and a runtime that starts again loses nothing of ours.
+//! All state is in the runtime. An annotation of a sandbox has the configuration that it was created with, an annotation of a
+//! container the path of its cgroup, and a label names the cluster, since a runtime may have pods of others. So an agent that
+//! restarts, perhaps with another release, finds all that it needs, and no state is lost when the runtime restarts.
 //!
 //! - [`api`]: the messages, with their field numbers.
-//! - `convert`: between them and the types of the trait; pure.
-//! - `events`: what changed since the last list, unless the runtime sends events.
-//! - [`systemd`]: slices for pods, where the runtime has that cgroup driver.
+//! - `convert`: conversions between the messages and the types of the trait; pure.
+//! - `events`: events of containers, from the runtime or from comparing lists.
+//! - `updates`: updates of resources, written to cgroups before the runtime confirms them.
+//! - [`systemd`]: slices for pods, if the runtime has that cgroup driver.
 
 pub mod api;
 mod cgroups;
@@ -52,24 +53,25 @@ use tokio::task::JoinSet;
 
 use cgroups::Cgroups;
 use connection::Connection;
-use error::{is_unimplemented, of_status};
+use error::{from_status, is_unimplemented};
 use sandboxes::Sandboxes;
 use systemd::{Systemd, UnitManager};
 use updates::Updates;
 
 pub use connection::{InvalidEndpoint, socket_path};
 
-/// How long a call may take, as the kubelet's `--runtime-request-timeout`. Pulls, commands and grace periods come on top.
+/// The timeout of a call, as the kubelet's `--runtime-request-timeout`. The timeouts of commands and grace periods are added to
+/// it, and pulls have none.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
-/// How many events a reader may be behind.
+/// The number of events that a subscriber may be behind.
 const EVENTS: usize = 1024;
 
-/// How the cgroups of pods and containers are made. The runtime and the agent have to have the same.
+/// How the cgroups of pods and containers are created. The runtime and the agent must use the same driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
-    /// By writing to the cgroup file system.
+    /// Cgroups are created in the cgroup file system.
     Cgroupfs,
-    /// By systemd: slices for pods, scopes for containers.
+    /// systemd creates them: slices for pods, scopes for containers.
     Systemd,
 }
 
@@ -78,30 +80,30 @@ pub enum CgroupDriver {
 pub struct Config {
     /// The runtime's socket: `unix:///PATH`.
     pub endpoint: String,
-    /// The socket of its image service; `None` is the same.
+    /// The socket of its image service; `None` if both services have one socket.
     pub image_endpoint: Option<String>,
-    /// The name of this cluster on this machine: that of the cgroup of all its pods, and the value of the label of all
-    /// that is its.
+    /// The name of this cluster on this machine: the name of the cgroup of all its pods, and the value of the label of its
+    /// sandboxes and containers.
     pub cluster: String,
     /// The directory of files that pods mount, such as `/etc/hosts`.
     pub folder: PathBuf,
-    /// Where the cgroup controllers are mounted.
+    /// The mount points of the cgroup controllers.
     pub cgroups: Layout,
-    /// The cgroup driver of a runtime that does not say which it has.
+    /// The cgroup driver of a runtime that does not report its driver.
     pub cgroup_driver: CgroupDriver,
-    /// How long a call may take; usually [`REQUEST_TIMEOUT`].
+    /// The timeout of calls; usually [`REQUEST_TIMEOUT`].
     pub request_timeout: Duration,
 }
 
-/// A runtime that is reached over its CRI socket. Clones share the connection.
+/// A runtime behind a CRI socket. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Cri {
     state: Arc<State>,
-    /// They end with the last clone.
+    /// The background tasks, which are aborted when the last clone is dropped.
     _tasks: Arc<JoinSet<()>>,
 }
 
-/// What calls and background tasks share.
+/// The state that calls and background tasks share.
 #[derive(Debug)]
 pub(crate) struct State {
     runtime: Connection,
@@ -112,11 +114,11 @@ pub(crate) struct State {
     sandboxes: Sandboxes,
     updates: Updates,
     events: broadcast::Sender<Event>,
-    /// The runtime has no `UpdatePodSandboxResources`.
+    /// Whether the runtime lacks `UpdatePodSandboxResources`.
     without_sandbox_update: AtomicBool,
-    /// The runtime sends events.
+    /// Whether the runtime sends events.
     has_events: AtomicBool,
-    /// How pods reach the API server, if they do.
+    /// The NAT rules by which pods reach the API server, if they do.
     service: OnceLock<Arc<ServiceNat>>,
 }
 
@@ -126,7 +128,7 @@ impl Cri {
         Self::open_with(config, supervisor, Arc::new(Systemd::of_this_machine())).await
     }
 
-    /// The same where this manager of units stands for systemd, if the runtime has that cgroup driver.
+    /// Connects like [`open`](Self::open), with another implementation of systemd's unit manager, such as one for tests.
     pub async fn open_with(
         config: Config,
         supervisor: &Supervisor,
@@ -142,7 +144,7 @@ impl Cri {
         let version: api::VersionResponse = runtime
             .call("/runtime.v1.RuntimeService/Version", api::VersionRequest::default())
             .await
-            .map_err(|status| of_status("connecting to the container runtime", "runtime", "", &status))?;
+            .map_err(|status| from_status("connecting to the container runtime", "runtime", "", &status))?;
         let driver = cgroup_driver(&runtime).await?.unwrap_or(config.cgroup_driver);
         let cgroups = match driver {
             CgroupDriver::Cgroupfs => Cgroups::cgroupfs(config.cgroups, &config.cluster),
@@ -164,14 +166,16 @@ impl Cri {
             service: OnceLock::new(),
         });
         let mut tasks = JoinSet::new();
-        let (following, logs, updated) = (state.clone(), state.clone(), state.clone());
+        let following = state.clone();
+        let logs = state.clone();
+        let updated = state.clone();
         tasks.spawn(supervisor.keep("cri-events", move || events::follow(following.clone())));
         tasks.spawn(supervisor.keep("cri-log-rotation", move || logs::rotate(logs.clone())));
         tasks.spawn(supervisor.keep("cri-updates", move || updates::confirm(updated.clone())));
         Ok(Self { state, _tasks: Arc::new(tasks) })
     }
 
-    /// The addresses of the pods that run in networks of their own, for [`let_pods_reach`](Self::let_pods_reach).
+    /// The addresses of the pods that are not in the host network, for [`let_pods_reach`](Self::let_pods_reach).
     pub async fn pod_addresses(&self) -> Result<BTreeMap<Ipv4Addr, SandboxId>> {
         let ready = SandboxFilter { state: Some(SandboxState::Ready), ..SandboxFilter::default() };
         let mut found = BTreeMap::new();
@@ -187,10 +191,10 @@ impl Cri {
         Ok(found)
     }
 
-    /// Lets pods reach the API server from now on: each one before its first container is created, until its sandbox is
-    /// stopped. The first call counts.
+    /// Lets pods reach the API server: each pod from the creation of its first container until its sandbox is stopped. Further
+    /// calls have no effect.
     pub fn let_pods_reach(&self, service: Arc<ServiceNat>) {
-        // A second one is that of the same process and the same pods.
+        // Setting fails after the first call, whose rules are those of the same pods.
         let _ = self.state.service.set(service);
     }
 
@@ -211,7 +215,7 @@ fn ipv4(addresses: &[IpAddr]) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// The cgroup driver that a runtime says it has. Older ones do not say.
+/// The cgroup driver that a runtime reports (KEP-4033). Older runtimes report none.
 async fn cgroup_driver(runtime: &Connection) -> Result<Option<CgroupDriver>> {
     let asked = runtime.call("/runtime.v1.RuntimeService/RuntimeConfig", api::Empty {}).await;
     match asked {
@@ -221,6 +225,6 @@ async fn cgroup_driver(runtime: &Connection) -> Result<Option<CgroupDriver>> {
         })),
         Ok(api::RuntimeConfigResponse { linux: None }) => Ok(None),
         Err(status) if is_unimplemented(&status) => Ok(None),
-        Err(status) => Err(of_status("asking for the cgroup driver", "runtime", "", &status)),
+        Err(status) => Err(from_status("asking for the cgroup driver", "runtime", "", &status)),
     }
 }

@@ -1,4 +1,4 @@
-//! The image that is always there, made from a program of ours and imported.
+//! The import of `plumb/load`, the image that is on every node, which is made from the binary itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,17 +15,17 @@ use tokio::time::{interval, timeout};
 use crate::containerd::{Blob, Containerd, Source};
 use crate::{Cri, api};
 
-/// The label of the image with what it was made of.
+/// The label with the fingerprint of the files that the image was made of.
 const MADE_OF: &str = "plumb.dev/made-of";
-/// The label by which containerd's own image garbage collection leaves an image alone.
+/// The label that exempts an image from garbage collection.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
-/// How long the CRI may take to find an image that was imported beside it, and how often it is asked.
+/// The timeout until the CRI finds an image that was imported over containerd's own API, and the polling interval.
 const FOUND: Duration = Duration::from_secs(10);
 const ASK: Duration = Duration::from_millis(50);
 
 impl Cri {
-    /// Imports the image of a program, unless it was before. False if the runtime has no way to import images: the CRI
-    /// has none, so this takes containerd.
+    /// Imports the image of a program, unless it was imported before. Returns false if the runtime is not containerd, since the
+    /// CRI itself cannot import images.
     pub async fn import_load(&self, load: &Load) -> Result<bool> {
         let state = &self.state;
         let name = normalise(&load.name);
@@ -46,7 +46,7 @@ impl Cri {
             imported?;
         }
         containerd.finish().await;
-        // The CRI learns of it by an event of containerd's.
+        // containerd's CRI plugin learns of the image by an event, so it does not find it immediately.
         let mut tick = interval(ASK);
         let find = async {
             loop {
@@ -76,7 +76,7 @@ async fn import(
     let to = archive.to_owned();
     let make = move || {
         write_layer(&to, &files)?;
-        Ok((Blob::of_file(&to)?, File::open(&to)?))
+        Ok((Blob::from_file(&to)?, File::open(&to)?))
     };
     let made = tokio::task::spawn_blocking(make).await;
     let made = made.map_err(|error| Error::failed("making a layer", error))?;
@@ -90,7 +90,7 @@ async fn import(
         "rootfs": { "type": "layers", "diff_ids": [layer.digest] },
     })
     .to_string();
-    let config_blob = Blob::of(config.as_bytes());
+    let config_blob = Blob::from_bytes(config.as_bytes());
     containerd.write(&config_blob, bytes(config), api::Map::new()).await?;
 
     let manifest = json!({
@@ -108,8 +108,8 @@ async fn import(
         }],
     })
     .to_string();
-    let manifest_blob = Blob::of(manifest.as_bytes());
-    // What it refers to is no garbage for as long as it is none.
+    let manifest_blob = Blob::from_bytes(manifest.as_bytes());
+    // These labels protect the blobs that the manifest refers to for as long as the manifest exists.
     let refers = [config_blob.digest, layer.digest].into_iter().enumerate();
     let labels = refers.map(|(at, digest)| (format!("containerd.io/gc.ref.content.{at}"), digest)).collect();
     containerd.write(&manifest_blob, bytes(manifest), labels).await?;
@@ -121,7 +121,7 @@ fn bytes(text: String) -> Source {
     Box::new(io::Cursor::new(text.into_bytes()))
 }
 
-/// Writes a layer with these files, each with its place in the image, and the directories that a container needs.
+/// Writes a layer with these files, each with its path in the image, and the directories that a container needs.
 fn write_layer(archive: &Path, files: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     if let Some(folder) = archive.parent() {
         fs::create_dir_all(folder)?;
@@ -143,7 +143,7 @@ fn write_layer(archive: &Path, files: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     layer.finish()
 }
 
-/// A header without an owner and a time: the same files are the same layer.
+/// A header without an owner and a time, so that the same files have the same digest.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

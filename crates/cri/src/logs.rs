@@ -1,4 +1,4 @@
-//! The rotation of containers' logs: the runtime writes them, and the agent moves them aside, as the kubelet does.
+//! Log rotation: the runtime writes the logs, and the agent renames and compresses them, like the kubelet.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::names::parse_log;
 use crate::{Cri, State};
 
-/// How often logs are measured, as the kubelet's.
+/// The interval at which the sizes of logs are checked, as the kubelet's.
 const MEASURE: Duration = Duration::from_secs(10);
 
-/// What is to be done with a log.
+/// The next step of a log's rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
-    /// It was moved aside, and the runtime still writes to the old file.
+    /// The log was renamed, and the runtime still writes to the old file.
     Reopen,
-    /// It has grown to its limit.
+    /// The log has reached its limit.
     Rotate,
 }
 
-/// Decides by the size of a log; `None` if there is no such file.
+/// Decides by the size of a log; `None` if the file does not exist.
 fn decide(size: Option<u64>, limits: LogLimits) -> Step {
     match size {
         None => Step::Reopen,
@@ -42,13 +42,13 @@ pub(crate) async fn rotate(state: Arc<State>) {
     loop {
         tick.tick().await;
         if let Err(error) = state.rotate_logs().await {
-            tracing::debug!(%error, "logs are not measured");
+            tracing::debug!(%error, "cannot list containers to rotate their logs");
         }
     }
 }
 
 impl Cri {
-    /// Rotates the logs that have grown to their limits. This is done every 10 seconds anyway.
+    /// Rotates the logs that have reached their limits. A background task does the same every 10 seconds.
     pub async fn rotate_logs(&self) -> Result<()> {
         self.state.rotate_logs().await
     }
@@ -60,7 +60,7 @@ impl State {
             let Some((limits, path)) = parse_log(&running.annotations) else { continue };
             let id = &running.container.id;
             if let Err(error) = self.rotate_log(id, limits, path).await {
-                tracing::warn!(container = %id, %error, "a log is not rotated");
+                tracing::warn!(container = %id, %error, "cannot rotate the log");
             }
         }
         Ok(())
@@ -80,7 +80,7 @@ impl State {
                 let aside = move_aside(path, limits.max_files, Timestamp::now()).map_err(failed)?;
                 let reopened = self.reopen_log(id).await;
                 if reopened.is_err() && !path.exists() {
-                    // The runtime writes on to the old file, which is the log then.
+                    // The runtime continues to write to the old file, so it gets its name back.
                     fs::rename(&aside, path).map_err(failed)?;
                 }
                 reopened

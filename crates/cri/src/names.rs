@@ -1,16 +1,16 @@
-//! Labels and annotations by which a sandbox or a container is known as ours.
+//! The labels and annotations that the node agent adds to sandboxes and containers.
 
 use std::path::Path;
 
 use plumb_runtime::types::{LogLimits, Pairs, QosClass};
 
-/// The label with the name of the cluster, which is also its cgroup's: a runtime may have pods of others.
+/// The label with the name of the cluster, which is also the name of its cgroup. A runtime may have pods of others.
 pub(crate) const CLUSTER: &str = "plumb.dev/cluster";
 /// The annotation with the configuration of a sandbox.
 pub(crate) const SANDBOX_CONFIG: &str = "plumb.dev/sandbox-config";
 /// The annotation of a container with the id of its sandbox, which the CRI's status of a container does not have.
 pub(crate) const SANDBOX: &str = "plumb.dev/sandbox";
-/// The annotation of a container with the place of its cgroup: `CLASS/UID` of its pod.
+/// The annotation of a container with the QoS class and the uid of its pod, which determine its cgroup: `CLASS/UID`.
 pub(crate) const CGROUP: &str = "plumb.dev/cgroup";
 /// The annotation of a container with its log, the size at which it is rotated and the number of files: `SIZE:FILES:PATH`.
 pub(crate) const LOG: &str = "plumb.dev/log";
@@ -20,7 +20,7 @@ pub(crate) const IMAGE: &str = "plumb.dev/image";
 
 const OURS: [&str; 6] = [CLUSTER, SANDBOX_CONFIG, SANDBOX, CGROUP, LOG, IMAGE];
 
-/// Labels or annotations without ours.
+/// Removes the labels and annotations of the node agent.
 pub(crate) fn without_ours(pairs: &Pairs) -> Pairs {
     pairs
         .iter()
@@ -29,24 +29,24 @@ pub(crate) fn without_ours(pairs: &Pairs) -> Pairs {
         .collect()
 }
 
-/// The value of [`LOG`].
+/// Formats the value of [`LOG`].
 pub(crate) fn log_of(limits: LogLimits, path: &Path) -> String {
     format!("{}:{}:{}", limits.max_size, limits.max_files, path.display())
 }
 
-/// Reads the value of [`LOG`].
+/// Parses the value of [`LOG`].
 pub(crate) fn parse_log(annotations: &Pairs) -> Option<(LogLimits, &Path)> {
     let mut parts = annotations.get(LOG)?.splitn(3, ':');
     let limits = LogLimits { max_size: parts.next()?.parse().ok()?, max_files: parts.next()?.parse().ok()? };
     Some((limits, Path::new(parts.next()?)))
 }
 
-/// The value of [`CGROUP`].
+/// Formats the value of [`CGROUP`].
 pub(crate) fn cgroup_of(class: QosClass, uid: &str) -> String {
     format!("{}/{uid}", class.name())
 }
 
-/// Reads the value of [`CGROUP`].
+/// Parses the value of [`CGROUP`].
 pub(crate) fn parse_cgroup(annotations: &Pairs) -> Option<(QosClass, &str)> {
     let (class, uid) = annotations.get(CGROUP)?.split_once('/')?;
     Some((QosClass::named(class)?, uid))
@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn annotations_are_read_as_they_were_written() {
-        let (limits, path) = (LogLimits { max_size: 1024, max_files: 3 }, Path::new("/logs/a:b/0.log"));
+        let limits = LogLimits { max_size: 1024, max_files: 3 };
+        let path = Path::new("/logs/a:b/0.log");
         let pairs: Pairs = [
             (LOG.to_owned(), log_of(limits, path)),
             (CGROUP.to_owned(), cgroup_of(QosClass::BestEffort, "u-1")),

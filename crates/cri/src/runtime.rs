@@ -1,4 +1,4 @@
-//! The trait, over the socket.
+//! The runtime trait, implemented by calls over the CRI socket.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use prost::Message;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::cgroups::actual;
-use crate::error::{is_unimplemented, of_status};
+use crate::error::{from_status, is_unimplemented};
 use crate::grpc::Status;
 use crate::names::CLUSTER;
 use crate::stats::Running;
@@ -40,7 +40,7 @@ macro_rules! image_call {
     };
 }
 
-/// A call about a sandbox, a container or an image.
+/// The subject of a call, a sandbox, a container or an image, for error messages.
 pub(crate) struct About<'a> {
     pub(crate) doing: &'static str,
     pub(crate) what: &'static str,
@@ -53,7 +53,7 @@ impl About<'_> {
             "" => self.doing.to_owned(),
             id => format!("{} {} {id}", self.doing, self.what),
         };
-        of_status(&doing, self.what, self.id, status)
+        from_status(&doing, self.what, self.id, status)
     }
 }
 
@@ -84,7 +84,7 @@ impl State {
         self.images.call(path, request).await.map_err(|status| about.error(&status))
     }
 
-    /// Asks for the URL of a stream.
+    /// Makes a call that returns the URL of a stream.
     async fn streaming<T>(
         &self,
         path: &'static str,
@@ -148,10 +148,10 @@ impl State {
 
     pub(crate) async fn running(&self, filter: &ContainerFilter) -> Result<Vec<Running>> {
         let filter = ContainerFilter { state: Some(ContainerState::Running), ..filter.clone() };
-        Ok(self.containers(&filter).await?.into_iter().filter_map(Running::of).collect())
+        Ok(self.containers(&filter).await?.into_iter().filter_map(Running::from_listed).collect())
     }
 
-    /// Has the runtime open a container's log by its name again.
+    /// Makes the runtime reopen the log file of a container after it was renamed.
     pub(crate) async fn reopen_log(&self, id: &ContainerId) -> Result<()> {
         let request = api::ContainerRequest { container_id: id.to_string() };
         let about = container("reopening the log of", id);
@@ -159,7 +159,7 @@ impl State {
         Ok(())
     }
 
-    /// Informs the runtime about new resources of a pod. One without this call need not know.
+    /// Informs the runtime about new resources of a pod, unless it does not implement the call.
     async fn update_pod_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
         if self.without_sandbox_update.load(Ordering::Relaxed) {
             return Ok(());
@@ -179,13 +179,13 @@ impl State {
         }
     }
 
-    /// The user of an image. A group of a container needs a user, which then is the image's.
+    /// The user of an image. The CRI requires a user if a group is set, so a container with a group gets that of its image.
     async fn image_user(&self, image: &str) -> Result<String> {
         let found = self.image(image).await?.ok_or_else(|| Error::no_image(image))?;
         Ok(if found.user.is_empty() { "0".to_owned() } else { found.user })
     }
 
-    /// Removes what a pod has besides its sandboxes, unless it has another one.
+    /// Removes the cgroup and the files of a pod, unless it has another sandbox.
     async fn clear_pod(&self, config: &SandboxConfig) -> Result<()> {
         let left = self.pod_sandboxes(&SandboxFilter::default()).await?;
         let uid = &config.meta.uid;
@@ -197,8 +197,8 @@ impl State {
     }
 }
 
-/// Runs something that takes a while on a blocking thread: the kernel reclaims memory before it returns from lowering a
-/// limit.
+/// Runs a closure on a blocking thread. Writing to a cgroup may block: the kernel reclaims memory before it returns from
+/// lowering a limit.
 pub(crate) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -206,7 +206,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.map_err(|error| Error::failed("running in the background", error))?
 }
 
-/// Success for what does not exist any more.
+/// Ignores the error that a sandbox, container or image does not exist.
 pub(crate) fn unless_missing<T>(done: Result<T>) -> Result<()> {
     match done {
         Err(error) if !error.is_not_found() => Err(error),
@@ -278,7 +278,7 @@ impl Runtime for Cri {
         let request = api::PodSandboxRequest { pod_sandbox_id: id.to_string() };
         let about = sandbox("stopping", id);
         unless_missing(self.state.call::<api::Empty>(runtime_call!("StopPodSandbox"), request, about).await)?;
-        // From here on another pod may have its addresses.
+        // From here on another pod may get the addresses.
         if let Some(service) = self.state.service.get() {
             service.remove(id);
         }
@@ -289,7 +289,7 @@ impl Runtime for Cri {
         let state = &self.state;
         let config = match state.config_of(id).await {
             Ok(config) => Some(config),
-            // One that does not exist any more, or that is not as we made it.
+            // The sandbox does not exist any more, or was not created by this agent.
             Err(error) if !error.outcome_unknown() => None,
             Err(error) => return Err(error),
         };
@@ -326,11 +326,11 @@ impl Runtime for Cri {
         let config = state.config_of(id).await?;
         let uid = &config.meta.uid;
         let before = state.cgroups.pod(config.class, uid).read()?;
-        // Before the cgroup, as the kubelet does: a runtime that refuses has the last word.
+        // The runtime is informed before the cgroup changes, as by the kubelet, so that it can reject the resources.
         state.update_pod_sandbox_resources(id, resources).await?;
         if let Err(error) = state.cgroups.set_pod(config.class, uid, resources).await {
             if let Err(also) = state.update_pod_sandbox_resources(id, &before).await {
-                tracing::warn!(sandbox = %id, error = %also, "the runtime did not take back a pod's resources");
+                tracing::warn!(sandbox = %id, error = %also, "cannot restore the pod's resources in the runtime");
             }
             return Err(error);
         }
@@ -455,7 +455,7 @@ impl Runtime for Cri {
             cmd: command.to_vec(),
             timeout: timeout.map_or(0, seconds),
         };
-        // The runtime stops the command at its timeout; ours is for a runtime that does not respond.
+        // The runtime stops the command at its timeout; the longer timeout of the call is for a runtime that does not respond.
         let within = timeout.map(|timeout| timeout.saturating_add(state.runtime.timeout()));
         let response: api::ExecSyncResponse = state
             .runtime
@@ -472,7 +472,7 @@ impl Runtime for Cri {
             tty: request.tty,
             stdin: request.stdin,
             stdout: request.stdout,
-            // With a terminal it is part of standard output; runtimes refuse to have both.
+            // With a terminal, standard error is part of standard output; runtimes reject requests for both.
             stderr: request.stderr && !request.tty,
         };
         self.state.streaming(runtime_call!("Exec"), request, container("running a command in", id)).await
@@ -510,7 +510,7 @@ impl Runtime for Cri {
             labels: filter.labels.clone(),
         };
         let running = self.state.running(&filter).await?;
-        // One that has exited meanwhile has no cgroup.
+        // A container that has exited meanwhile has no cgroup.
         Ok(running.iter().filter_map(|running| self.state.stats_of(running).ok()).collect())
     }
 
@@ -524,7 +524,7 @@ impl Runtime for Cri {
 
     async fn list_sandbox_stats(&self, filter: &SandboxFilter) -> Result<Vec<SandboxStats>> {
         let state = &self.state;
-        // All containers at once: a call for each pod would take as long as there are pods.
+        // One list of all containers, instead of a call for each pod.
         let mut containers = state.running(&ContainerFilter::default()).await?;
         let mut stats = Vec::new();
         for sandbox in self.list_sandboxes(filter).await? {
@@ -560,7 +560,7 @@ impl Runtime for Cri {
     async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
         let auth = credentials.map(api::AuthConfig::from);
         let request = api::PullImageRequest { image: Some(name.into()), auth };
-        // As long as it takes: the runtime gives up by itself when a pull makes no progress.
+        // A pull has no timeout: the runtime cancels it if it makes no progress.
         let response: api::PullImageResponse = self
             .state
             .images

@@ -1,4 +1,4 @@
-//! The configurations of sandboxes, which the CRI wants again for each container.
+//! The configurations of sandboxes, which the CRI requires again for each container.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use plumb_runtime::types::{SandboxConfig, SandboxId};
 use plumb_runtime::{Error, Result};
 
-use crate::error::of_status;
+use crate::error::from_status;
 use crate::{State, api, convert};
 
-/// Those that are known in this process. The runtime has all of them.
+/// A cache of the configurations. The runtime has all of them, in annotations.
 #[derive(Debug, Default)]
 pub(crate) struct Sandboxes {
     known: Mutex<HashMap<SandboxId, Arc<SandboxConfig>>>,
@@ -33,7 +33,7 @@ impl Sandboxes {
 }
 
 impl State {
-    /// The configuration that a sandbox was made with.
+    /// The configuration that a sandbox was created with.
     pub(crate) async fn config_of(&self, id: &SandboxId) -> Result<Arc<SandboxConfig>> {
         if let Some(config) = self.sandboxes.get(id) {
             return Ok(config);
@@ -42,18 +42,18 @@ impl State {
         let config = convert::stored(&status).ok_or_else(|| {
             Error::failed(
                 format!("reading sandbox {id}"),
-                "it does not have the configuration it was made with",
+                "it does not have the annotation with its configuration",
             )
         })?;
         Ok(self.sandboxes.insert(id.clone(), config))
     }
 
-    /// The status of a sandbox, as the runtime has it.
+    /// The status of a sandbox, as the runtime reports it.
     pub(crate) async fn pod_sandbox_status(&self, id: &SandboxId) -> Result<api::PodSandboxStatus> {
         let request = api::PodSandboxRequest { pod_sandbox_id: id.to_string() };
         let response: api::PodSandboxStatusResponse =
             self.runtime.call("/runtime.v1.RuntimeService/PodSandboxStatus", request).await.map_err(
-                |status| of_status(&format!("reading sandbox {id}"), "sandbox", id.as_str(), &status),
+                |status| from_status(&format!("reading sandbox {id}"), "sandbox", id.as_str(), &status),
             )?;
         response.status.ok_or_else(|| Error::no_sandbox(id.as_str()))
     }

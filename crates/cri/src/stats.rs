@@ -1,4 +1,4 @@
-//! What pods and containers use, from their cgroups.
+//! The usage of pods and containers, from their cgroups.
 
 use std::fs;
 
@@ -13,15 +13,15 @@ use crate::State;
 use crate::api;
 use crate::convert;
 
-/// A running container, and the annotations by which its cgroup is found.
+/// A running container, and the annotations from which its cgroup is known.
 pub(crate) struct Running {
     pub(crate) container: Container,
     pub(crate) annotations: api::Map,
 }
 
 impl Running {
-    /// A container of a list, if it runs.
-    pub(crate) fn of(listed: api::Container) -> Option<Self> {
+    /// Converts a container of a list; `None` if it is not running.
+    pub(crate) fn from_listed(listed: api::Container) -> Option<Self> {
         let annotations = listed.annotations.clone();
         let container = convert::container(listed);
         (container.state == ContainerState::Running).then_some(Self { container, annotations })
@@ -29,13 +29,14 @@ impl Running {
 }
 
 impl State {
-    /// What a container uses.
+    /// The usage of a container.
     pub(crate) fn stats_of(&self, running: &Running) -> Result<ContainerStats> {
         let Running { container, annotations } = running;
         let group = self.cgroups.container(container.id.as_str(), annotations).ok_or_else(|| {
             Error::FailedPrecondition(format!("container {} has no cgroup that is known", container.id))
         })?;
-        let (usage, at) = (group.usage()?, Timestamp::now());
+        let usage = group.usage()?;
+        let at = Timestamp::now();
         Ok(ContainerStats {
             id: container.id.clone(),
             sandbox: container.sandbox.clone(),
@@ -49,7 +50,7 @@ impl State {
         })
     }
 
-    /// What a pod uses, with its running containers.
+    /// The usage of a pod and of its running containers.
     pub(crate) fn pod_stats_of(
         &self,
         sandbox: Sandbox,
@@ -57,17 +58,18 @@ impl State {
         containers: &[Running],
     ) -> Result<SandboxStats> {
         let group = self.cgroups.pod(config.class, &config.meta.uid);
-        let (usage, at) = (group.usage()?, Timestamp::now());
+        let usage = group.usage()?;
+        let at = Timestamp::now();
         let mut network = Vec::new();
         if config.namespaces.network != NamespaceMode::Node {
-            // The sandbox's own process is in the pod's network namespace.
+            // The process of the sandbox is in the pod's network namespace.
             let own = self.cgroups.in_pod(&group, sandbox.id.as_str());
             let first = own.map(|own| own.processes()).transpose()?.and_then(|all| all.first().copied());
             let counters = first.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
             network.extend(counters.as_deref().and_then(interface));
         }
         Ok(SandboxStats {
-            // One that has exited meanwhile has no cgroup.
+            // A container that has exited meanwhile has no cgroup.
             containers: containers.iter().filter_map(|running| self.stats_of(running).ok()).collect(),
             id: sandbox.id,
             meta: sandbox.meta,
@@ -80,7 +82,7 @@ impl State {
     }
 }
 
-/// The traffic of `eth0` by `/proc/PID/net/dev`: eight numbers of what was received, and eight of what was sent.
+/// Parses the traffic of `eth0` in `/proc/PID/net/dev`: eight numbers about received packets, and eight about sent ones.
 fn interface(text: &str) -> Option<InterfaceUsage> {
     const NAME: &str = "eth0";
     let line = text.lines().find_map(|line| line.trim().strip_prefix(NAME)?.strip_prefix(':'))?;

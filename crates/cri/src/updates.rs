@@ -1,22 +1,23 @@
-//! Updates of containers' resources: written to the cgroup of a container, and then sent to the runtime.
+//! Updates of containers' resources: the node agent writes them to the cgroup of a container, and then sends them to the
+//! runtime.
 //!
-//! A runtime starts a program that writes a few files (`runc update`), which takes several times as long as all the rest of
-//! a resize, and containerd 1.6 responds to no call about a container meanwhile. The files are known, so they are written
-//! first, and the runtime writes the same values a moment later.
+//! The runtime executes a program that writes a few files (`runc update`). That takes several times as long as the rest of a
+//! resize, and containerd 1.6 responds to no other call about the container meanwhile. So the node agent writes the files
+//! itself first, and the runtime writes the same values a moment later.
 //!
 //! ```text
 //!   update ─▶ lock the container ─▶ write its cgroup ─▶ unlock, return: Unconfirmed
 //!                                                            ┆
 //!   queue ─▶ a permit ─▶ lock the container ─▶ UpdateContainerResources ─▶ unlock
 //!                                                ├─ done: Confirmed
-//!                                                ├─ refused: restore the cgroup; the next update asks the runtime first
+//!                                                ├─ rejected: restore the cgroup; the next update goes to the runtime first
 //!                                                └─ no response: Failing, retried with backoff
 //! ```
 //!
-//! A journal has what is unconfirmed, so that an agent that is killed in between sends it when it starts again.
+//! A journal has the unconfirmed updates, so that an agent that was killed sends them after its restart.
 //!
-//! A runtime that refuses has its way: the caller sees in the cgroup that its update was taken back, repeats it, and gets the
-//! runtime's error. Updates that wait in the queue are merged, so that the runtime gets the latest values only.
+//! If the runtime rejects an update, the caller observes in the cgroup that it was reverted, retries it, and gets the runtime's
+//! error. Updates that wait in the queue are merged, so that the runtime gets the latest values only.
 
 mod journal;
 mod queue;
@@ -40,10 +41,10 @@ use journal::Entry;
 pub(crate) use queue::Updates;
 use record::{Record, Unconfirmed};
 
-/// The backoff after a runtime did not respond.
+/// The backoff while the runtime does not respond.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
 
-/// Sends the runtime what is in cgroups already, until the task is aborted.
+/// Sends queued updates to the runtime until the task is aborted.
 pub(crate) async fn confirm(state: Arc<State>) {
     let mut confirming = FuturesUnordered::new();
     state.updates.queue_unconfirmed();
@@ -64,16 +65,16 @@ impl State {
             Resources::Linux(linux) => linux,
             Resources::Windows(_) => return self.send_update(id, request(id, resources)).await,
         };
-        let group = if turn.asks_first { None } else { self.group_of(id, &record).await };
+        let group = if turn.runtime_first { None } else { self.group_of(id, &record).await };
         let before = match group {
             Some(group) => self.write(id, &record, group, linux.clone()).await?,
             None => None,
         };
         let Some(before) = before else {
-            // With what the runtime does not know yet: this is the only call about it.
+            // Includes the unconfirmed updates, for which no other call is made.
             let all = record.merged_with_unconfirmed(linux).into();
             let updated = self.send_update(id, request(id, &all)).await;
-            turn.asks_first = updated.is_err();
+            turn.runtime_first = updated.is_err();
             if updated.is_ok() {
                 self.updates.confirm(id, &record);
             }
@@ -85,8 +86,8 @@ impl State {
         Ok(())
     }
 
-    /// Writes an update to the journal and to the cgroup of a container, and returns what the cgroup had before; `None` if
-    /// it does not exist any more, because the container exits: the runtime knows.
+    /// Writes an update to the journal and to the cgroup of a container. Returns the previous resources of the cgroup; `None` if
+    /// it does not exist any more, because the container is exiting. Then the update is left to the runtime.
     async fn write(
         &self,
         id: &ContainerId,
@@ -94,8 +95,11 @@ impl State {
         group: Group,
         to: LinuxResources,
     ) -> Result<Option<LinuxResources>> {
-        let (id, journal, sandbox) = (id.clone(), self.updates.journal().clone(), record.sandbox());
-        let (earlier, resources) = (record.unconfirmed(), record.merged_with_unconfirmed(&to));
+        let id = id.clone();
+        let journal = self.updates.journal().clone();
+        let sandbox = record.sandbox();
+        let earlier = record.unconfirmed();
+        let resources = record.merged_with_unconfirmed(&to);
         blocking(move || {
             let before = match group.read() {
                 Err(error) if error.is_missing() => return Ok(None),
@@ -104,7 +108,7 @@ impl State {
             let first = earlier.as_ref().map_or(&before, |earlier| &earlier.before).clone();
             journal.write(&id, &Entry { sandbox: sandbox.clone(), resources, before: first })?;
             let Err(error) = group.set(&to) else { return Ok(Some(before)) };
-            // Some of it may have been written.
+            // Some of the files may have been written.
             if let Err(error) = group.set(&before)
                 && !error.is_missing()
             {
@@ -127,7 +131,7 @@ impl State {
         read(&group, written.as_ref())
     }
 
-    /// Remembers the resources that a container is created with: on cgroup v2 its weight does not tell its shares, and
+    /// Remembers the resources that a container is created with: on cgroup v2 the shares cannot be derived from the weight, and
     /// containerd 1.6 does not report them.
     pub(crate) fn remember_created(&self, id: &ContainerId, resources: &Resources) {
         if let Some(linux) = resources.linux() {
@@ -135,7 +139,7 @@ impl State {
         }
     }
 
-    /// The resources that this process has created a container with, and written to its cgroup since.
+    /// The resources that this process created a container with, updated by those that it has written to the cgroup since.
     pub(crate) fn known_resources(&self, id: &ContainerId) -> Option<LinuxResources> {
         self.updates.get(id)?.written()
     }
@@ -144,7 +148,7 @@ impl State {
     pub(crate) fn remember(&self, id: &ContainerId, status: &api::ContainerStatus) -> Option<Group> {
         let group = self.cgroups.container(id.as_str(), &status.annotations)?;
         let sandbox = status.annotations.get(SANDBOX).map(String::as_str).unwrap_or_default();
-        self.updates.record(id).place(sandbox.into(), group.clone());
+        self.updates.record(id).set_location(sandbox.into(), group.clone());
         Some(group)
     }
 
@@ -158,7 +162,7 @@ impl State {
         Some(group).filter(Group::exists)
     }
 
-    /// Sends the runtime an update that is in the cgroup already, until it responds.
+    /// Sends an update that is already in the cgroup to the runtime, until it responds.
     async fn confirm(&self, id: ContainerId) {
         let mut failures = 0_u32;
         while let Some(record) = self.updates.get(&id) {
@@ -168,25 +172,26 @@ impl State {
             let updated = self.send_update(&id, request(&id, &resources.into())).await;
             match updated {
                 Err(error) if error.outcome_unknown() => {
-                    tracing::warn!(container = %id, %error, "the container runtime may not know of new resources");
+                    tracing::warn!(container = %id, %error, "cannot confirm the container's new resources with the runtime");
                     record.fail(error);
                     failures = failures.saturating_add(1);
                 }
                 Err(error) if !error.is_not_found() => {
-                    tracing::warn!(container = %id, %error, "the container runtime refuses new resources");
-                    turn.asks_first = true;
+                    tracing::warn!(container = %id, %error, "the container runtime rejected new resources");
+                    turn.runtime_first = true;
                     self.restore(&id, &record, before).await;
                     self.updates.confirm(&id, &record);
                     failures = 0;
                 }
-                // There is nothing to confirm of a container that was removed.
+                // Nothing has to be confirmed for a container that was removed.
                 Ok(()) | Err(_) => {
                     self.updates.confirm(&id, &record);
                     failures = 0;
                 }
             }
             drop((turn, permit));
-            let (sandbox, container) = (record.sandbox(), id.clone());
+            let sandbox = record.sandbox();
+            let container = id.clone();
             self.send(Event::UpdateFinished { sandbox, container });
             if failures == 0 {
                 return;
@@ -202,7 +207,7 @@ impl State {
         match blocking(move || Ok(group.set(&to)?)).await {
             Ok(()) => record.restored(before),
             Err(error) => {
-                tracing::warn!(container = %id, %error, "cannot restore resources that the container runtime refused");
+                tracing::warn!(container = %id, %error, "cannot restore resources that the container runtime rejected");
             }
         }
     }
@@ -219,7 +224,8 @@ impl State {
     }
 }
 
-/// `linux` is always set. Empty, a runtime for Windows ignores it, and one for Linux leaves all as it is.
+/// Creates the request of an update. `linux` is always set: if it is empty, a runtime for Windows ignores it, and a runtime for
+/// Linux changes nothing.
 fn request(id: &ContainerId, resources: &Resources) -> api::UpdateContainerResourcesRequest {
     let (linux, windows) = match resources {
         Resources::Linux(resources) => (convert::updated_resources(resources), None),

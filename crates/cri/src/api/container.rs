@@ -156,7 +156,7 @@ pub struct ContainerConfig {
     pub linux: Option<LinuxContainerConfig>,
     #[prost(message, optional, tag = "16")]
     pub windows: Option<WindowsContainerConfig>,
-    /// By its number in the CRI's own list: see `convert::signal`.
+    /// The signal by its number in the CRI, which is not that of Linux: see `convert::signal`.
     #[prost(int32, tag = "18")]
     pub stop_signal: i32,
 }
@@ -177,8 +177,8 @@ pub struct CreateContainerResponse {
     pub container_id: String,
 }
 
-/// `StartContainerRequest`, `RemoveContainerRequest`, `ContainerStatusRequest` and `ReopenContainerLogRequest`, which
-/// begin alike.
+/// `StartContainerRequest`, `RemoveContainerRequest`, `ContainerStatusRequest` and `ReopenContainerLogRequest`, which have
+/// the same first field.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ContainerRequest {
     #[prost(string, tag = "1")]

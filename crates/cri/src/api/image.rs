@@ -42,7 +42,7 @@ pub struct ListImagesResponse {
     pub images: Vec<Image>,
 }
 
-/// `ImageStatusRequest` and `RemoveImageRequest`, which begin alike.
+/// `ImageStatusRequest` and `RemoveImageRequest`, which have the same first field.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ImageRequest {
     #[prost(message, optional, tag = "1")]
@@ -72,7 +72,7 @@ pub struct AuthConfig {
     pub registry_token: String,
 }
 
-/// Without secrets: credentials must not appear in a log.
+/// Prints only the user name: credentials must not appear in a log.
 impl std::fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AuthConfig").field("username", &self.username).finish_non_exhaustive()

@@ -148,7 +148,7 @@ pub struct RunPodSandboxResponse {
     pub pod_sandbox_id: String,
 }
 
-/// `StopPodSandboxRequest`, `RemovePodSandboxRequest` and `PodSandboxStatusRequest`, which begin alike.
+/// `StopPodSandboxRequest`, `RemovePodSandboxRequest` and `PodSandboxStatusRequest`, which have the same first field.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PodSandboxRequest {
     #[prost(string, tag = "1")]

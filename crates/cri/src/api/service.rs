@@ -1,4 +1,4 @@
-//! The runtime itself, its events, and what containers use.
+//! The status of the runtime, its events, and the usage of containers.
 
 use super::{ContainerMetadata, ContainerStatus, FilesystemUsage, Map, PodSandboxStatus, UInt64Value};
 
@@ -48,7 +48,7 @@ pub struct StatusRequest {
 pub struct StatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: Option<RuntimeStatus>,
-    /// What the runtime has to say besides, where the request was verbose.
+    /// Additional information, if the request was verbose.
     #[prost(btree_map = "string, string", tag = "2")]
     pub info: Map,
 }

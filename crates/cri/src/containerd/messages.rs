@@ -1,4 +1,4 @@
-//! The messages of containerd's services for content, images and leases that an import takes.
+//! The messages of containerd's services for content, images and leases that an import needs.
 
 use crate::api::Map;
 
@@ -56,7 +56,7 @@ pub(super) struct Image {
     pub(super) target: Option<Descriptor>,
 }
 
-/// `CreateImageRequest`, `UpdateImageRequest`, and the responses with an image, which begin alike.
+/// `CreateImageRequest`, `UpdateImageRequest`, and the responses with an image, which have the same first field.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct ImageMessage {
     #[prost(message, optional, tag = "1")]
@@ -77,7 +77,7 @@ pub(super) struct CreateLease {
     pub(super) labels: Map,
 }
 
-/// The response, of which nothing is read.
+/// The response, whose fields are not needed.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(super) struct Lease {}
 

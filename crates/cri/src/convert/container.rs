@@ -1,4 +1,4 @@
-//! Containers.
+//! Conversion of containers.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::{created_with, time, windows};
 use crate::api;
 use crate::names::{CGROUP, CLUSTER, IMAGE, LOG, SANDBOX, cgroup_of, log_of, without_ours};
 
-/// The configuration of a container in a sandbox.
+/// The CRI's configuration of a container in a sandbox.
 pub(crate) fn config(
     config: &ContainerConfig,
     (id, sandbox): (&SandboxId, &SandboxConfig),
@@ -84,7 +84,7 @@ fn security_context(config: &ContainerConfig, sandbox: &SandboxConfig) -> api::L
     }
     let uid = security.user.as_ref().and_then(|user| user.parse::<i64>().ok());
     let paths = |given: &Option<Vec<String>>, usual: &[&str]| match given {
-        // A privileged container sees all of them.
+        // All paths are visible in a privileged container.
         _ if security.privileged => Vec::new(),
         Some(given) => given.clone(),
         None => usual.iter().map(|path| (*path).to_owned()).collect(),
@@ -146,7 +146,7 @@ pub(crate) fn status(status: api::ContainerStatus, resources: Option<Resources>)
         let groups = user.supplemental_groups.into_iter().filter_map(|group| u32::try_from(group).ok());
         Some((u32::try_from(user.uid).ok()?, u32::try_from(user.gid).ok()?, groups.collect()))
     });
-    // The reference has the digest that it was pulled by, the id is that of its configuration.
+    // The reference has the digest by which the image was pulled; the id is the digest of its configuration.
     let image_id = if status.image_ref.is_empty() { status.image_id } else { status.image_ref };
     ContainerStatus {
         pid: None,

@@ -1,11 +1,11 @@
-//! Resources.
+//! Conversion of resources.
 
 use plumb_runtime::types::{HugepageLimit, LinuxResources, WindowsResources};
 
 use crate::api;
 
-/// The resources that a container or a sandbox is created with. 0 and an empty string mean "not set" in the CRI, and so
-/// does no limit at that time.
+/// The resources that a container or a sandbox is created with. In the CRI, 0 and an empty string mean "not set", which is how
+/// "no limit" is expressed at creation.
 pub(crate) fn created_with(resources: &LinuxResources) -> api::LinuxContainerResources {
     let mut created = updated(resources);
     for limit in
@@ -16,7 +16,7 @@ pub(crate) fn created_with(resources: &LinuxResources) -> api::LinuxContainerRes
     created
 }
 
-/// An update: what is `None` is 0 or empty, which leaves the setting unchanged; -1 removes a limit.
+/// The resources of an update: `None` becomes 0 or empty, which leaves the setting unchanged; -1 removes a limit.
 pub(crate) fn updated(resources: &LinuxResources) -> api::LinuxContainerResources {
     let mut unified = resources.unified.clone();
     if let Some(high) = resources.memory_high {
@@ -41,7 +41,7 @@ pub(crate) fn updated(resources: &LinuxResources) -> api::LinuxContainerResource
     }
 }
 
-/// The resources that a runtime reports. It reports what it was last asked for, not what the kernel has.
+/// Converts the resources that a runtime reports. They are the last requested ones, which can differ from those of the cgroup.
 pub(crate) fn read(reported: &api::LinuxContainerResources) -> LinuxResources {
     let positive = |number: i64| u64::try_from(number).ok().filter(|number| *number > 0);
     let set = |number: i64| Some(number).filter(|number| *number != 0);

@@ -1,4 +1,4 @@
-//! Sandboxes.
+//! Conversion of sandboxes.
 
 use std::net::IpAddr;
 
@@ -12,14 +12,15 @@ use super::{created_with, time};
 use crate::api;
 use crate::names::{CLUSTER, SANDBOX_CONFIG, without_ours};
 
-/// The configuration of a sandbox whose cgroup is in `cgroup_parent`. Our own configuration is in an annotation: the
-/// CRI wants it again for each container, and the process that asks for one may not be the one that made the sandbox.
+/// The CRI's configuration of a sandbox whose cgroup is in `cgroup_parent`. An annotation has the configuration as the runtime
+/// trait defines it: the CRI requires it again for each container, and the process that creates a container may not be the one
+/// that created the sandbox.
 pub(crate) fn config(config: &SandboxConfig, cluster: &str, cgroup_parent: String) -> api::PodSandboxConfig {
     let mut labels = config.labels.clone();
     labels.insert(CLUSTER.to_owned(), cluster.to_owned());
     let mut annotations = config.annotations.clone();
     let own = SandboxConfig { labels: Pairs::new(), annotations: Pairs::new(), ..config.clone() };
-    // Plain data of our own types always has a JSON form.
+    // Serializing plain structs cannot fail.
     annotations.insert(SANDBOX_CONFIG.to_owned(), serde_json::to_string(&own).unwrap_or_default());
     api::PodSandboxConfig {
         metadata: Some(metadata(&config.meta)),
@@ -52,7 +53,7 @@ pub(crate) fn config(config: &SandboxConfig, cluster: &str, cgroup_parent: Strin
     }
 }
 
-/// The configuration that a sandbox was made with, from its annotation.
+/// Reads the configuration that a sandbox was created with from its annotation.
 pub(crate) fn stored(status: &api::PodSandboxStatus) -> Option<SandboxConfig> {
     let own: SandboxConfig = serde_json::from_str(status.annotations.get(SANDBOX_CONFIG)?).ok()?;
     Some(SandboxConfig {

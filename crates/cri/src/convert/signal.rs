@@ -1,4 +1,4 @@
-//! Stop signals, which the CRI numbers by itself.
+//! Stop signals, which the CRI numbers in its own order and not by the numbers of Linux.
 
 /// The names, in the CRI's order; 0 is the runtime's default.
 const NAMES: [&str; 66] = [
@@ -70,12 +70,12 @@ const NAMES: [&str; 66] = [
     "SIGRTMAX",
 ];
 
-/// The number of a signal; 0 if it has none.
+/// The CRI's number of a signal; 0 if it has none.
 pub(super) fn number(name: &str) -> i32 {
     NAMES.iter().position(|known| *known == name).and_then(|at| i32::try_from(at).ok()).unwrap_or(0)
 }
 
-/// The name of a number; empty if it is the default.
+/// The name of the signal with a number; empty for the default.
 pub(super) fn name(number: i32) -> &'static str {
     usize::try_from(number).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What changed between two lists: pure.
+//! The differences between two lists. The module is pure.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ pub(super) struct Listing {
     pub(super) sandboxes: BTreeMap<SandboxId, SandboxState>,
 }
 
-/// A change.
+/// A difference between two lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Of a container.
+    /// A container was created, started, stopped or deleted.
     Container { id: ContainerId, sandbox: SandboxId, change: ContainerChange },
     /// A sandbox cannot run containers any more.
     SandboxNotReady,
 }
 
-/// The changes from one list to the next.
+/// The differences from one list to the next.
 pub(super) fn changes(before: &Listing, now: &Listing) -> Vec<Change> {
     let of = |(id, sandbox): (&ContainerId, &SandboxId), change| Change::Container {
         id: id.clone(),
@@ -36,7 +36,7 @@ pub(super) fn changes(before: &Listing, now: &Listing) -> Vec<Change> {
         let change = match state {
             ContainerState::Created => ContainerChange::Created,
             ContainerState::Running => ContainerChange::Started,
-            // The shim of an unknown one is gone: it runs no more.
+            // The shim of a container in the state unknown has ended, and so has the container.
             ContainerState::Exited | ContainerState::Unknown => ContainerChange::Stopped,
         };
         changes.push(of((id, sandbox), change));

@@ -1,7 +1,7 @@
-//! systemd over D-Bus.
+//! A client of systemd over D-Bus.
 //!
-//! By the system bus alone: systemd's own socket, `/run/systemd/private`, is that of `systemctl`, and names itself there as
-//! no connection of a bus may, which zbus refuses.
+//! The client connects to the system bus, and not to systemd's private socket `/run/systemd/private`, as `systemctl` does:
+//! messages there have a sender that is not a valid name on a bus, which zbus rejects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,25 +30,25 @@ const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 const ALREADY_SUBSCRIBED: &str = "org.freedesktop.systemd1.AlreadySubscribed";
 /// The directory that exists where systemd is the init process (`sd_booted(3)`).
 const BOOTED: &str = "/run/systemd/system";
-/// How a job replaces one that waits for the same unit.
+/// The mode in which a job is queued: it replaces a conflicting job of the unit.
 const MODE: &str = "replace";
-/// How long systemd may take for a call, with the job that it starts.
+/// The timeout of a call, with the job that it starts.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a call is repeated whose connection has ended, and the intervals.
+/// The number of retries of a call whose connection has ended, and the backoff.
 const ATTEMPTS: u32 = 10;
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(20), Duration::from_secs(1));
 
 /// systemd, the init process of this machine.
 #[derive(Debug)]
 pub struct Systemd {
-    /// `None` before the first call, and after an error of the connection.
+    /// The connection; `None` before the first call, and after the connection has ended.
     connection: Mutex<Option<Connection>>,
-    /// [`BOOTED`], but for tests.
+    /// [`BOOTED`], except in tests.
     booted: PathBuf,
 }
 
 impl Systemd {
-    /// systemd by the system bus. Connects with the first call.
+    /// A client of this machine's systemd. The first call connects.
     pub fn of_this_machine() -> Self {
         Self { connection: Mutex::default(), booted: PathBuf::from(BOOTED) }
     }
@@ -77,14 +77,14 @@ impl Systemd {
         })
     }
 
-    /// Makes a call and waits for its job, again with a new connection if the old one has ended.
+    /// Makes a call and waits for its job. Retries with a new connection if the old one has ended.
     async fn call(&self, request: Request<'_>) -> Result<zbus::Result<Message>> {
         let attempts = async {
             let mut failures = 0_u32;
             loop {
                 let done = match self.connection().await {
                     Ok(connection) => request.run(&connection).await,
-                    // A bus that is restarted cannot be reached for a moment.
+                    // A bus that is being restarted is unavailable for a moment.
                     Err(_) if (1..ATTEMPTS).contains(&failures) => Err(closed()),
                     Err(error) => return Err(error),
                 };
@@ -123,7 +123,7 @@ impl UnitManager for Systemd {
             Err(error) if is_named(&error, UNIT_EXISTS) => {}
             Err(error) => return Err(request.failed(&error)),
         }
-        // One that was stopped a moment ago may still be known.
+        // A unit that was just stopped may still be loaded.
         let request = Request::Start(unit);
         self.call(request).await?.map(|_| false).map_err(|error| request.failed(&error))
     }
@@ -142,7 +142,7 @@ impl UnitManager for Systemd {
     }
 }
 
-/// A call to systemd. One that is repeated has the same outcome.
+/// A call to systemd. All calls are idempotent, so they can be retried.
 #[derive(Clone, Copy, Debug)]
 enum Request<'a> {
     Version,
@@ -185,7 +185,7 @@ impl Request<'_> {
             Self::Start(unit) => call(connection, MANAGER, "StartUnit", &(unit, MODE)).await,
             Self::Stop(unit) => call(connection, MANAGER, "StopUnit", &(unit, MODE)).await,
             Self::SetProperties(unit, properties) => {
-                // In /run, as all that is known of a transient unit.
+                // `true` is runtime only: the properties are in /run, like those of every transient unit.
                 let body = (unit, true, variants(properties));
                 call(connection, MANAGER, "SetUnitProperties", &body).await
             }
@@ -201,7 +201,7 @@ impl Request<'_> {
             .member("JobRemoved")
             .arg(2, unit)
             .build()?;
-        // Before the call: a job may be done before its reply is read.
+        // Subscribes before the call, since the job may be done before the reply is read.
         let mut signals = MessageStream::for_match_rule(rule, connection, None).await?;
         let mut sent = pin!(self.send(connection));
         let mut reply: Option<(Message, String)> = None;
@@ -239,7 +239,7 @@ impl Request<'_> {
     }
 }
 
-/// A connection that gets the signals of systemd's jobs.
+/// Connects and subscribes to the signals of systemd's jobs.
 async fn subscribed(builder: Builder<'_>) -> zbus::Result<Connection> {
     let connection = builder.build().await?;
     match call(&connection, MANAGER, "Subscribe", &()).await {
@@ -275,7 +275,7 @@ fn is_named(error: &zbus::Error, name: &str) -> bool {
     matches!(error, zbus::Error::MethodError(named, _, _) if named.as_str() == name)
 }
 
-/// Whether an error is that of a connection that has ended, or of a bus that systemd is not on.
+/// Whether an error means that the connection has ended, or that systemd is not connected to the bus.
 fn has_ended(error: &zbus::Error) -> bool {
     match error {
         zbus::Error::InputOutput(_) => true,
@@ -290,7 +290,7 @@ fn has_ended(error: &zbus::Error) -> bool {
     }
 }
 
-/// The number in a version such as `252.39-1~deb12u1` or `systemd 239`.
+/// Parses the number in a version such as `252.39-1~deb12u1` or `systemd 239`.
 fn parse_version(text: &str) -> Option<u32> {
     let digits = text.split(|letter: char| !letter.is_ascii_digit());
     digits.filter(|digits| !digits.is_empty()).find_map(|digits| digits.parse().ok())

@@ -1,7 +1,8 @@
-//! Resources as properties of a unit.
+//! Conversion of resources to properties of a unit.
 //!
-//! The properties of cgroup v1 and v2 differ, and some are newer than the oldest systemd that runtimes accept. What has no
-//! property (huge pages, memory and swap together on v1, cpusets on v1) is in files only, which systemd leaves alone.
+//! The properties of cgroup v1 and v2 differ, and some are newer than the oldest systemd that runtimes support. Settings
+//! without a property (huge pages, memory and swap together on v1, cpusets on v1) are written to files only, which systemd
+//! does not touch.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +10,23 @@ use plumb_resize::cgroup::{DEFAULT_PERIOD, WeightScale, swap_limit};
 use plumb_runtime::cgroup::Version;
 use plumb_runtime::types::{CpuSet, InvalidCpuSet, LinuxResources};
 
-/// The systemd that has `CPUQuotaPeriodUSec`.
+/// The first version of systemd with `CPUQuotaPeriodUSec`.
 const HAS_PERIOD: u32 = 242;
-/// The systemd that has `AllowedCPUs` and `AllowedMemoryNodes`.
+/// The first version of systemd with `AllowedCPUs` and `AllowedMemoryNodes`.
 const HAS_CPUSETS: u32 = 244;
 /// systemd's number for no limit.
 const INFINITY: u64 = u64::MAX;
 const MICROS_PER_SECOND: u128 = 1_000_000;
-/// systemd keeps quotas in hundredths of a core, and rounds down. Rounded up they never are below those of containers.
+/// The resolution of quotas in systemd, a hundredth of a core. systemd rounds down; quotas are rounded up here, so that that of
+/// a pod is never smaller than the sum of its containers. runc does the same.
 const QUOTA_STEP: u128 = 10_000;
 
 /// A property of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Its name on D-Bus.
+    /// The name of the property on D-Bus.
     pub name: &'static str,
-    /// Its value.
+    /// The value of the property.
     pub value: Value,
 }
 
@@ -37,37 +39,38 @@ impl Property {
 /// The value of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A number; [`u64::MAX`] is systemd's `infinity`.
     Number(u64),
-    /// A text.
+    /// A string.
     Text(String),
     /// A bit mask, the lowest bits first.
     Mask(Vec<u8>),
 }
 
-/// Where a unit is: the cgroup version of the controllers, and the version of systemd.
+/// The environment of a unit: the cgroup version of the controllers, and the version of systemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Site {
+pub(crate) struct Environment {
     pub(crate) cgroups: Version,
     pub(crate) systemd: u32,
 }
 
-/// With what a slice is created. Slices cannot be delegated (`Delegate=`); the scopes of containers are, by the runtime.
-pub(crate) fn of_slice(unit: &str, site: Site) -> Vec<Property> {
+/// The properties that a slice is created with. Slices cannot be delegated (`Delegate=`); the runtime delegates the scopes of
+/// containers.
+pub(crate) fn slice_properties(unit: &str, environment: Environment) -> Vec<Property> {
     let mut properties = vec![
         Property::new("Description", Value::Text(format!("Pods of Plumb, {unit}"))),
-        // It is to be stopped by us alone, and not by the shutdown of the machine before containers are.
+        // Without this, systemd would stop the slice at the shutdown of the machine before the containers in it.
         Property::new("DefaultDependencies", Value::Bool(false)),
     ];
-    properties.extend(accounting(site));
+    properties.extend(accounting(environment));
     properties
 }
 
-/// Accounting switches controllers on.
-pub(crate) fn accounting(site: Site) -> Vec<Property> {
-    let io = match site.cgroups {
+/// The properties that enable accounting, which enables the controllers.
+pub(crate) fn accounting(environment: Environment) -> Vec<Property> {
+    let io = match environment.cgroups {
         Version::V1 => "BlockIOAccounting",
         Version::V2 => "IOAccounting",
     };
@@ -76,38 +79,38 @@ pub(crate) fn accounting(site: Site) -> Vec<Property> {
         .into()
 }
 
-/// The properties of resources. What is `None` stays as it is. A quota without a period has the default period, and swap
-/// without a memory limit is none: see [`completed`].
-pub(crate) fn of_resources(resources: &LinuxResources, site: Site) -> Vec<Property> {
+/// The properties of resources. A setting that is `None` does not change. A quota without a period has the default period, and
+/// swap without a memory limit has no property: [`completed`] adds the missing settings.
+pub(crate) fn resource_properties(resources: &LinuxResources, environment: Environment) -> Vec<Property> {
     let mut found: BTreeMap<&'static str, Value> = BTreeMap::new();
     let mut number = |name, value| _ = found.insert(name, Value::Number(value));
     if let Some(shares) = resources.cpu_shares {
-        match site.cgroups {
+        match environment.cgroups {
             Version::V1 => number("CPUShares", shares),
-            // The scale of pods, as in the file.
+            // The linear scale, as the kubelet writes the file of a pod.
             Version::V2 => number("CPUWeight", WeightScale::Linear.weight(shares)),
         }
     }
-    if let Some(period) = resources.cpu_period.filter(|_| site.systemd >= HAS_PERIOD) {
+    if let Some(period) = resources.cpu_period.filter(|_| environment.systemd >= HAS_PERIOD) {
         number("CPUQuotaPeriodUSec", period);
     }
     if let Some(quota) = resources.cpu_quota {
         number("CPUQuotaPerSecUSec", per_second(quota, resources.cpu_period.unwrap_or(DEFAULT_PERIOD)));
     }
     if let Some(limit) = resources.memory_limit {
-        number(if site.cgroups == Version::V1 { "MemoryLimit" } else { "MemoryMax" }, limited(limit));
+        number(if environment.cgroups == Version::V1 { "MemoryLimit" } else { "MemoryMax" }, limited(limit));
     }
     if let Some(limit) = resources.pids_limit {
         number("TasksMax", limited(limit));
     }
-    if site.cgroups == Version::V2 {
-        of_v2(resources, site, &mut found);
+    if environment.cgroups == Version::V2 {
+        add_v2(resources, environment, &mut found);
     }
     found.into_iter().map(|(name, value)| Property { name, value }).collect()
 }
 
-/// What only cgroup v2 has properties for.
-fn of_v2(resources: &LinuxResources, site: Site, found: &mut BTreeMap<&'static str, Value>) {
+/// Adds the properties that only cgroup v2 has.
+fn add_v2(resources: &LinuxResources, environment: Environment, found: &mut BTreeMap<&'static str, Value>) {
     if let Some(both) = resources.memory_swap_limit {
         let swap = swap_limit(resources.memory_limit.unwrap_or(-1), both);
         found.insert("MemorySwapMax", Value::Number(limited(swap)));
@@ -115,7 +118,7 @@ fn of_v2(resources: &LinuxResources, site: Site, found: &mut BTreeMap<&'static s
     if let Some(high) = resources.memory_high {
         found.insert("MemoryHigh", Value::Number(limited(high)));
     }
-    if site.systemd >= HAS_CPUSETS {
+    if environment.systemd >= HAS_CPUSETS {
         let sets = [("AllowedCPUs", &resources.cpuset_cpus), ("AllowedMemoryNodes", &resources.cpuset_mems)];
         for (name, list) in sets {
             if let Some(mask) = list.as_deref().and_then(|list| mask(list).ok()) {
@@ -139,7 +142,7 @@ fn of_v2(resources: &LinuxResources, site: Site, found: &mut BTreeMap<&'static s
     }
 }
 
-/// The same change with what a property needs of the settings beside it, which are those from before.
+/// Completes a change with the previous settings on which a changed property depends, such as the period of a quota.
 pub(crate) fn completed(to: &LinuxResources, before: &LinuxResources) -> LinuxResources {
     let mut all = to.clone();
     if to.cpu_quota.is_some() || to.cpu_period.is_some() {
@@ -156,14 +159,14 @@ fn limited(limit: i64) -> u64 {
     u64::try_from(limit).unwrap_or(INFINITY)
 }
 
-/// The time per second that a quota per period stands for.
+/// Converts a quota per period to one per second.
 fn per_second(quota: i64, period: u64) -> u64 {
     let Some(quota) = u128::try_from(quota).ok().filter(|quota| *quota > 0) else { return INFINITY };
     let exact = (quota * MICROS_PER_SECOND).div_ceil(u128::from(period.max(1)));
     u64::try_from(exact.div_ceil(QUOTA_STEP) * QUOTA_STEP).unwrap_or(INFINITY)
 }
 
-/// A list of CPUs or memory nodes such as `0-2,7` as a mask.
+/// Converts a list of CPUs or memory nodes such as `0-2,7` to a mask.
 fn mask(list: &str) -> Result<Vec<u8>, InvalidCpuSet> {
     let mut mask = Vec::new();
     for number in list.parse::<CpuSet>()?.iter() {
@@ -180,17 +183,17 @@ fn mask(list: &str) -> Result<Vec<u8>, InvalidCpuSet> {
 mod tests {
     use super::*;
 
-    const V1: Site = Site { cgroups: Version::V1, systemd: 252 };
-    const V2: Site = Site { cgroups: Version::V2, systemd: 252 };
-    const OLD: Site = Site { cgroups: Version::V2, systemd: 239 };
+    const V1: Environment = Environment { cgroups: Version::V1, systemd: 252 };
+    const V2: Environment = Environment { cgroups: Version::V2, systemd: 252 };
+    const OLD: Environment = Environment { cgroups: Version::V2, systemd: 239 };
     const MIB: i64 = 1 << 20;
 
-    fn numbers(resources: &LinuxResources, site: Site) -> Vec<(&'static str, u64)> {
+    fn numbers(resources: &LinuxResources, environment: Environment) -> Vec<(&'static str, u64)> {
         let number = |property: Property| match property.value {
             Value::Number(number) => (property.name, number),
             other => panic!("{} {other:?}", property.name),
         };
-        of_resources(resources, site).into_iter().map(number).collect()
+        resource_properties(resources, environment).into_iter().map(number).collect()
     }
 
     #[test]
@@ -271,8 +274,8 @@ mod tests {
             assert_eq!(mask(list).ok(), expected, "{list}");
         }
         let cpus = LinuxResources { cpuset_cpus: Some("1".into()), ..LinuxResources::default() };
-        assert_eq!(of_resources(&cpus, V2), [Property::new("AllowedCPUs", Value::Mask(vec![2]))]);
-        assert_eq!((of_resources(&cpus, V1), of_resources(&cpus, OLD)), (vec![], vec![]));
+        assert_eq!(resource_properties(&cpus, V2), [Property::new("AllowedCPUs", Value::Mask(vec![2]))]);
+        assert_eq!((resource_properties(&cpus, V1), resource_properties(&cpus, OLD)), (vec![], vec![]));
     }
 
     #[test]
@@ -300,14 +303,14 @@ mod tests {
 
     #[test]
     fn a_slice_accounts_for_what_its_controllers_limit() {
-        let names = |site| {
-            let all = of_slice("a.slice", site).into_iter();
+        let names = |environment| {
+            let all = slice_properties("a.slice", environment).into_iter();
             all.filter(|property| property.value == Value::Bool(true)).map(|property| property.name)
         };
         let v2: Vec<_> = names(V2).collect();
         assert_eq!(v2, ["CPUAccounting", "MemoryAccounting", "TasksAccounting", "IOAccounting"]);
         assert_eq!(names(V1).next_back(), Some("BlockIOAccounting"));
         let description = Value::Text("Pods of Plumb, a.slice".into());
-        assert_eq!(of_slice("a.slice", V2)[0].value, description);
+        assert_eq!(slice_properties("a.slice", V2)[0].value, description);
     }
 }

@@ -1,25 +1,24 @@
 //! The names of slices.
 //!
-//! Dashes in the name of a slice say where it is: `a-b.slice` is in `a.slice`. So the kubelet has underscores for those in
-//! the names of cgroups.
+//! Dashes in the name of a slice are its path: `a-b.slice` is in `a.slice`. So the kubelet replaces dashes in the names of
+//! cgroups by underscores (`escapeSystemdCgroupName`), and so does this module.
 
 use std::path::PathBuf;
 
-/// What the names of slices end with.
+/// The suffix of slices.
 const SUFFIX: &str = ".slice";
-/// How long the name of a unit may be.
+/// The maximum length of the name of a unit.
 const MAX_NAME: usize = 255;
-
-/// A slice, by the cgroups down to it.
+/// A slice, by the names on its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
-    /// With underscores for dashes; not empty.
+    /// The escaped names, at least one.
     parts: Vec<String>,
 }
 
 impl Slice {
-    /// The slice of a cgroup, which may be a path.
-    pub(crate) fn of(path: &str) -> Self {
+    /// The slice of a cgroup with this name, which may be a path.
+    pub(crate) fn from_path(path: &str) -> Self {
         Self { parts: path.split('/').filter(|part| !part.is_empty()).map(escaped).collect() }
     }
 
@@ -35,13 +34,13 @@ impl Slice {
         format!("{}{SUFFIX}", self.parts.join("-"))
     }
 
-    /// Its path below the mount points of cgroups.
+    /// The path of the slice, relative to the mount points of cgroups.
     pub(crate) fn path(&self) -> PathBuf {
         (1..=self.parts.len()).map(|count| format!("{}{SUFFIX}", self.parts[..count].join("-"))).collect()
     }
 
-    /// Whether systemd accepts the name of the unit, and has the cgroup at [`path`](Self::path): it escapes names that
-    /// could be those of files of a cgroup.
+    /// Whether systemd accepts the name of the unit, and creates the cgroup at [`path`](Self::path): it escapes names that
+    /// could be mistaken for files of a cgroup.
     pub(crate) fn is_valid(&self) -> bool {
         let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | ':' | '.');
         let first = self.parts.first().map(String::as_str).unwrap_or_default();
@@ -81,7 +80,7 @@ mod tests {
             ("a/b-c", &[], "a-b_c.slice", "a.slice/a-b_c.slice"),
         ];
         for (root, names, unit, path) in table {
-            let slice = names.iter().fold(Slice::of(root), |slice, name| slice.child(name));
+            let slice = names.iter().fold(Slice::from_path(root), |slice, name| slice.child(name));
             assert_eq!((slice.unit().as_str(), slice.path()), (*unit, PathBuf::from(path)));
             assert!(slice.is_valid(), "{unit}");
         }
@@ -102,8 +101,8 @@ mod tests {
             ("plumb", "ä"),
             ("plumb", &long),
         ] {
-            assert!(!Slice::of(root).child(name).is_valid(), "{root:?} {name:?}");
+            assert!(!Slice::from_path(root).child(name).is_valid(), "{root:?} {name:?}");
         }
-        assert!(!Slice::of("/").is_valid());
+        assert!(!Slice::from_path("/").is_valid());
     }
 }

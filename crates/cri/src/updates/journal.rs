@@ -1,10 +1,10 @@
-//! Updates that the runtime has yet to confirm, on disk: an agent that starts again sends them.
+//! The unconfirmed updates on disk, which an agent sends after its restart.
 //!
 //! ```text
-//!   updates/<container>    the resources that the runtime has to know, and those of the cgroup before
+//!   updates/<container>    the resources that the runtime has to confirm, and those of the cgroup before
 //! ```
 //!
-//! Files are not synced: no container survives the machine.
+//! Files are not synced: after a crash of the machine no container is running.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -21,7 +21,7 @@ const UPDATES: &str = "updates";
 pub(super) struct Entry {
     pub(super) sandbox: SandboxId,
     pub(super) resources: LinuxResources,
-    /// The cgroup before it.
+    /// The resources of the cgroup before the update.
     pub(super) before: LinuxResources,
 }
 
@@ -36,7 +36,7 @@ impl Journal {
         Self { folder: folder.join(UPDATES) }
     }
 
-    /// All entries. One that cannot be read was being written: its cgroup was not changed yet.
+    /// Reads all entries. An entry that cannot be decoded was being written when the agent died, so its cgroup is unchanged.
     pub(super) fn read(&self) -> Vec<(ContainerId, Entry)> {
         let Ok(files) = fs::read_dir(&self.folder) else { return Vec::new() };
         let entry = |file: fs::DirEntry| {
@@ -66,14 +66,14 @@ impl Journal {
         let path = self.path(id);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "an update that was confirmed may be sent again");
+                tracing::warn!(path = %path.display(), %error, "cannot remove a confirmed update, which may be sent again");
             }
             _ => {}
         }
     }
 
     fn path(&self, id: &ContainerId) -> PathBuf {
-        // The ids of runtimes are names of files: those of their own directories.
+        // Runtimes use the ids as names of directories, so they are valid file names.
         self.folder.join(id.as_str().replace('/', "_"))
     }
 }

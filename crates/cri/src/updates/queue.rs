@@ -1,4 +1,4 @@
-//! The records of all containers, and the queue of those whose updates the runtime has yet to confirm.
+//! The records of all containers, and the queue of containers with unconfirmed updates.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use super::journal::Journal;
 use super::record::Record;
 
-/// How many updates the runtime carries out at once. Each starts a program, and none of them is urgent.
+/// The maximum number of concurrent updates in the runtime. Each executes a program, and none is urgent.
 const AT_ONCE: usize = 2;
 
 /// The updates of all containers.
@@ -26,7 +26,7 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// The updates of a cluster whose files are in this directory, with those that the process before this one has left.
+    /// Creates the updates of a cluster whose journal is in this directory, with the unconfirmed ones in the journal.
     pub(crate) fn new(folder: &Path) -> Self {
         let journal = Journal::new(folder);
         let mut records: HashMap<ContainerId, Arc<Record>> = HashMap::new();
@@ -42,12 +42,12 @@ impl Updates {
         }
     }
 
-    /// Where unconfirmed updates are on disk.
+    /// The journal of unconfirmed updates.
     pub(super) fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// Notes that there is nothing left to confirm for a container.
+    /// Marks the updates of a container as confirmed.
     pub(super) fn confirm(&self, id: &ContainerId, record: &Record) {
         record.confirm();
         self.journal.remove(id);
@@ -110,7 +110,7 @@ impl Updates {
 
     /// Waits until the runtime may be sent another update.
     pub(super) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.permits.acquire().await.ok()
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the updates of one container.
+//! The state of one container's updates.
 
 use parking_lot::Mutex;
 use plumb_runtime::cgroup::Group;
@@ -10,24 +10,24 @@ use super::journal::Entry;
 /// The record of a container.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// Held by the one that changes the cgroup: an update, or the runtime while it carries one out.
+    /// Locked while the cgroup changes: by an update, and while the runtime executes one.
     pub(super) turn: tokio::sync::Mutex<Turn>,
     state: Mutex<RecordState>,
 }
 
-/// What the one that changes the cgroup needs to know.
+/// The state that the lock of the cgroup protects.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// The runtime refused the last update.
-    pub(super) asks_first: bool,
+    /// Whether the runtime rejected the last update. The next one goes to the runtime first.
+    pub(super) runtime_first: bool,
 }
 
 #[derive(Debug, Default)]
 struct RecordState {
-    /// Its sandbox and its cgroup, once they are known.
+    /// The sandbox and the cgroup of the container, once they are known.
     sandbox: Option<SandboxId>,
     group: Option<Group>,
-    /// What this process has created it with, and written to it since.
+    /// The resources that this process created the container with, updated by those that it has written since.
     written: Option<LinuxResources>,
     unconfirmed: Option<Unconfirmed>,
 }
@@ -36,37 +36,37 @@ struct RecordState {
 #[derive(Clone, Debug)]
 pub(super) struct Unconfirmed {
     pub(super) resources: LinuxResources,
-    /// The cgroup before it.
+    /// The resources of the cgroup before the update.
     pub(super) before: LinuxResources,
     /// Why the last attempt failed.
     error: Option<Error>,
 }
 
 impl Record {
-    /// Notes where the container is.
-    pub(super) fn place(&self, sandbox: SandboxId, group: Group) {
+    /// Sets the sandbox and the cgroup of the container.
+    pub(super) fn set_location(&self, sandbox: SandboxId, group: Group) {
         let mut state = self.state.lock();
         state.sandbox = Some(sandbox);
         state.group = Some(group);
     }
 
-    /// Notes the resources that the container is created with.
+    /// Sets the resources that the container is created with.
     pub(super) fn create(&self, resources: LinuxResources) {
         self.state.lock().written.get_or_insert(resources);
     }
 
-    /// Its sandbox; an empty id if that is not known.
+    /// The sandbox of the container; an empty id if it is not known.
     pub(super) fn sandbox(&self) -> SandboxId {
         self.state.lock().sandbox.clone().unwrap_or_else(|| "".into())
     }
 
-    /// Its cgroup, if that is known, and what this process has created it with and written to it.
+    /// The cgroup of the container, if it is known, and the resources that this process has written.
     pub(super) fn applied(&self) -> Option<(Group, Option<LinuxResources>)> {
         let state = self.state.lock();
         Some((state.group.clone()?, state.written.clone()))
     }
 
-    /// What this process has created it with, and written to it since.
+    /// The resources that this process created the container with, updated by those that it has written since.
     pub(super) fn written(&self) -> Option<LinuxResources> {
         self.state.lock().written.clone()
     }
@@ -83,13 +83,13 @@ impl Record {
         }
     }
 
-    /// An update, with what the runtime does not know yet.
+    /// Merges an update with the unconfirmed ones.
     pub(super) fn merged_with_unconfirmed(&self, update: &LinuxResources) -> LinuxResources {
         let unconfirmed = self.unconfirmed().map(|unconfirmed| unconfirmed.resources);
         merged(unconfirmed.as_ref(), update)
     }
 
-    /// Notes an update that was written. Returns whether it is the first one that the runtime has to confirm.
+    /// Records an update that was written. Returns whether no other update is unconfirmed.
     pub(super) fn apply(&self, update: &LinuxResources, before: LinuxResources) -> bool {
         let mut state = self.state.lock();
         state.written = Some(merged(state.written.as_ref(), update));
@@ -101,7 +101,7 @@ impl Record {
         true
     }
 
-    /// Notes an update of the process before this one.
+    /// Restores an update from the journal.
     pub(super) fn resume(&self, entry: Entry) {
         let Entry { sandbox, resources, before } = entry;
         let mut state = self.state.lock();
@@ -110,25 +110,25 @@ impl Record {
         state.unconfirmed = Some(Unconfirmed { resources, before, error: None });
     }
 
-    /// Notes that the attempt to confirm the update failed.
+    /// Records that the attempt to confirm the update failed.
     pub(super) fn fail(&self, error: Error) {
         if let Some(unconfirmed) = &mut self.state.lock().unconfirmed {
             unconfirmed.error = Some(error);
         }
     }
 
-    /// There is nothing left to confirm.
+    /// Records that the runtime has confirmed all updates.
     pub(super) fn confirm(&self) {
         self.state.lock().unconfirmed = None;
     }
 
-    /// Notes that the cgroup was restored.
+    /// Records that the cgroup was restored.
     pub(super) fn restored(&self, to: LinuxResources) {
         self.state.lock().written = Some(to);
     }
 }
 
-/// Two updates as one: what the later one leaves as it is comes from the earlier one.
+/// Merges two updates: settings that the later one does not change come from the earlier one.
 fn merged(earlier: Option<&LinuxResources>, later: &LinuxResources) -> LinuxResources {
     let Some(earlier) = earlier.cloned() else { return later.clone() };
     let later = later.clone();

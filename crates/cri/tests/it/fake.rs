@@ -53,10 +53,12 @@ impl Fake {
         fake.answer("ListContainers", &api::ListContainersResponse::default());
         fake.answer("ListPodSandbox", &api::ListPodSandboxResponse::default());
         let listener = UnixListener::bind(fake.folder.path().join("cri.sock")).unwrap();
-        let (answers, asked) = (fake.answers.clone(), fake.asked.clone());
+        let answers = fake.answers.clone();
+        let asked = fake.asked.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (answers, asked) = (answers.clone(), asked.clone());
+                let answers = answers.clone();
+                let asked = asked.clone();
                 let service = service_fn(move |request| serve(request, answers.clone(), asked.clone()));
                 tokio::spawn(
                     http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service),
