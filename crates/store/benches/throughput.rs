@@ -125,10 +125,14 @@ where
 {
     let runtime = runtime();
     let stop = Arc::new(AtomicBool::new(false));
-    let (begin, used, batches) = (Instant::now(), processor(), store.stats().batches);
+    let begin = Instant::now();
+    let used = processor();
+    let batches = store.stats().batches;
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {
-            let (store, stop, write) = (store.clone(), stop.clone(), write.clone());
+            let store = store.clone();
+            let stop = stop.clone();
+            let write = write.clone();
             runtime.spawn(async move {
                 let mut times = Vec::new();
                 let mut n = writer * 7_919;
@@ -187,7 +191,8 @@ fn writes(at: &Path) {
     for writers in [1, 32, 256] {
         let (with_redb, with_log): (Vec<_>, Vec<_>) =
             (0..ROUNDS).map(|_| (drive(&redb, writers, put), drive(&log, writers, put))).unzip();
-        let (with_redb, with_log) = (best(with_redb), best(with_log));
+        let with_redb = best(with_redb);
+        let with_log = best(with_log);
         show(&format!("redb, {writers} writers"), &with_redb);
         show(&format!("log, {writers} writers"), &with_log);
         println!("{:<42} {:.1} times", "log against redb", with_log.per_second / with_redb.per_second);
@@ -208,10 +213,15 @@ fn reads(at: &Path) {
     let store = Store::open(at.join("reads"), Options::default()).unwrap();
     fill(&store, KEYS);
     let count = |beside: &dyn Fn()| {
-        let (stop, reads, slowest) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let reads = AtomicU64::new(0);
+        let slowest = AtomicU64::new(0);
         thread::scope(|scope| {
             for reader in 0..2 {
-                let (store, stop, reads, slowest) = (&store, &stop, &reads, &slowest);
+                let store = &store;
+                let stop = &stop;
+                let reads = &reads;
+                let slowest = &slowest;
                 scope.spawn(move || {
                     let keys: Vec<Key> = (0..KEYS).map(key).collect();
                     let mut n = reader;

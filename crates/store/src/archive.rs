@@ -1,4 +1,4 @@
-//! All objects at one revision as one stream: the format of checkpoints and of backups alike.
+//! The format of checkpoints and backups: all objects at one revision in one stream.
 //!
 //! ```text
 //! header  "plumbarc" revision:u64 objects:u64 version:u32 crc32c:u32
@@ -17,20 +17,24 @@ const MAGIC: &[u8; 8] = b"plumbarc";
 const VERSION: u32 = 1;
 const HEADER: usize = 32;
 const BLOCK_HEADER: usize = 16;
-/// A block is closed when it has this many bytes, so it is never longer than this and one object.
+/// A block is closed once it has this many bytes, so its length is at most this and one object.
 const BLOCK: usize = 256 << 10;
 /// The maximum length of a block: [`BLOCK`] and the largest object with its key and attributes.
 const MAX_BLOCK: usize = BLOCK + crate::MAX_VALUE + (64 << 10);
 
-/// Why an archive was not read.
+/// Why an archive cannot be read.
 #[derive(Debug)]
 pub(crate) enum ArchiveError {
     Io(io::Error),
     Damaged(Damage),
 }
 
-/// Writes the snapshot. `go_on` is called before each block; false cancels.
-pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, go_on: &dyn Fn() -> bool) -> io::Result<u64> {
+/// Writes a snapshot. `continues` is called before each block; false cancels.
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    out: &mut dyn Write,
+    continues: &dyn Fn() -> bool,
+) -> io::Result<u64> {
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&snapshot.revision.to_le_bytes());
@@ -39,12 +43,13 @@ pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, go_on: &dyn Fn() -
     header.extend_from_slice(&crc32c::crc32c(&header).to_le_bytes());
     out.write_all(&header)?;
     let mut size = header.len() as u64;
-    let (mut block, mut count) = (Vec::with_capacity(BLOCK + (64 << 10)), 0);
+    let mut block = Vec::with_capacity(BLOCK + (64 << 10));
+    let mut count = 0;
     for object in snapshot.iter(&Prefix::everything()) {
         put_object(&mut block, object);
         count += 1;
         if block.len() >= BLOCK {
-            if !go_on() {
+            if !continues() {
                 return Err(io::Error::from(io::ErrorKind::Interrupted));
             }
             size += write_block(out, &block, count)?;
@@ -107,7 +112,7 @@ pub(crate) fn read(input: &mut dyn Read, name: &str, history: usize) -> Result<R
     }
     let end = source.offset;
     if source.input.read(&mut [0]).map_err(ArchiveError::Io)? > 0 {
-        return Err(source.damage(end, "there are bytes behind the end"));
+        return Err(source.damage(end, "there are bytes after the end"));
     }
     Ok(recovery)
 }
@@ -121,7 +126,9 @@ fn parse_header(header: &[u8; HEADER]) -> Result<(u64, u64), Malformed> {
         return Err(Malformed("the checksum of the header is wrong"));
     }
     let mut decoder = Decoder(&checked[MAGIC.len()..]);
-    let (revision, objects, version) = (decoder.u64()?, decoder.u64()?, decoder.u32()?);
+    let revision = decoder.u64()?;
+    let objects = decoder.u64()?;
+    let version = decoder.u32()?;
     if version != VERSION {
         return Err(Malformed("the header names an unknown version"));
     }
@@ -131,7 +138,9 @@ fn parse_header(header: &[u8; HEADER]) -> Result<(u64, u64), Malformed> {
 fn parse_block(header: &[u8; BLOCK_HEADER]) -> Result<(usize, u32, u32), Malformed> {
     let (checked, crc) = header.split_at(BLOCK_HEADER - 4);
     let mut decoder = Decoder(checked);
-    let (length, count, payload) = (decoder.u32()? as usize, decoder.u32()?, decoder.u32()?);
+    let length = decoder.u32()? as usize;
+    let count = decoder.u32()?;
+    let payload = decoder.u32()?;
     if Decoder(crc).u32()? != crc32c::crc32c(checked) || length > MAX_BLOCK {
         return Err(Malformed("the header of a block is wrong"));
     }

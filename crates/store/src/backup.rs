@@ -18,9 +18,9 @@ pub(crate) fn write(snapshot: &Snapshot, writer: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Restores a store from a backup into a directory that is empty or missing; returns its revision.
+/// Restores a store from a backup into a directory that is empty or missing. Returns its revision.
 ///
-/// If the backup is damaged or truncated, no store is left behind that could be opened.
+/// If the backup is damaged or truncated, the directory does not become a store that could be opened.
 pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revision, OpenError> {
     let path = directory.as_ref();
     let failed = |action: &'static str, file: String| move |source| OpenError::Io { action, file, source };
@@ -38,7 +38,7 @@ pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revisio
     Ok(revision)
 }
 
-/// Checks a backup from start to end; returns its revision.
+/// Verifies all checksums of a backup. Returns its revision.
 pub fn verify(reader: impl Read) -> Result<Revision, OpenError> {
     read(reader).map(|recovery| recovery.revision())
 }

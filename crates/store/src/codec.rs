@@ -81,7 +81,9 @@ impl<'a> Decoder<'a> {
 
     pub(crate) fn object(&mut self) -> Result<Object, Malformed> {
         let key = self.key()?;
-        let (create_revision, mod_revision, version) = (self.u64()?, self.u64()?, self.u64()?);
+        let create_revision = self.u64()?;
+        let mod_revision = self.u64()?;
+        let version = self.u64()?;
         let [count] = self.array()?;
         let attributes: Result<Attributes, _> =
             (0..count).map(|_| Ok((self.text()?, self.text()?))).collect();

@@ -51,12 +51,12 @@ impl Shared {
                 self.commit(journal.as_mut(), batch, objects);
             }
         });
-        // A journal or a waker that panics must not leave writers waiting for ever.
+        // If the journal or a waker panics, writers must not wait for ever.
         if std::panic::catch_unwind(work).is_err() {
             self.fail(WriteError::ReadOnly("the commit thread panicked".into()), true);
         }
         self.fail(WriteError::Closed, true);
-        // Before watchers learn that the store is closed: they may reopen it.
+        // The journal is closed before watches end: a watcher may reopen the store then.
         drop(journal);
         self.dispatcher.close();
     }

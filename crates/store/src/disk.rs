@@ -11,7 +11,7 @@ use crate::OpenError;
 
 /// One directory of files.
 pub trait Disk: Send + Sync + 'static {
-    /// The names of all files in it.
+    /// The names of all files in the directory.
     fn names(&self) -> io::Result<Vec<String>>;
     /// Creates an empty file, and replaces one with that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
@@ -31,7 +31,7 @@ pub trait Disk: Send + Sync + 'static {
 pub trait DiskFile: Send {
     /// Its length in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes; 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all bytes.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -61,7 +61,7 @@ const LOCK: &str = "LOCK";
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// The kernel releases it however the process ends.
+    /// The lock, which the kernel releases however the process ends.
     lock: File,
 }
 
@@ -100,7 +100,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Closing the file is not enough while a child process is being spawned: until its exec it holds the file too.
+        // Closing the file is not enough while a child process is being spawned, which has the file open until its exec.
         let _ = self.lock.unlock();
     }
 }
@@ -128,7 +128,7 @@ impl Disk for Directory {
         Ok(names)
     }
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // Objects include Secrets.
+        // The mode is 0600, since objects include Secrets.
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(true).mode(0o600);
         Ok(Box::new(how.open(self.path.join(name))?))

@@ -27,7 +27,7 @@ type Watchers = Vec<Watcher>;
 #[derive(Debug, Default)]
 struct Subtree {
     all: Watchers,
-    /// By name, then by value.
+    /// The watchers with an attribute, by its name and then by its value.
     by_attribute: HashMap<Box<str>, HashMap<Box<str>, Watchers>>,
 }
 

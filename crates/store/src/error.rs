@@ -9,7 +9,7 @@ pub struct Damage {
     pub file: String,
     /// The offset in bytes.
     pub offset: u64,
-    /// What is wrong there.
+    /// What is corrupt.
     pub what: String,
 }
 
@@ -46,7 +46,7 @@ pub enum OpenError {
         known: &'static str,
     },
     /// The directory has files that do not belong to a store.
-    #[error("{file} is not part of a store: the directory holds something else")]
+    #[error("{file} is not part of a store: the directory has other content")]
     NotAStore {
         /// One of the files.
         file: String,
@@ -61,7 +61,7 @@ pub enum OpenError {
         action: &'static str,
         /// The file or directory.
         file: String,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The thread for writes could not be started.

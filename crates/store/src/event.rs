@@ -7,7 +7,7 @@ use crate::{Key, Object, Revision};
 /// One change of one key, at a revision of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its revision: no other event has it.
+    /// The revision, which is unique to the event.
     pub revision: Revision,
     /// The change.
     pub change: Change,
@@ -20,9 +20,9 @@ pub enum Change {
     Created(Arc<Object>),
     /// A new version replaced the previous one.
     Updated {
-        /// The version since this event.
+        /// The version after the event.
         current: Arc<Object>,
-        /// The version until this event.
+        /// The version before the event.
         previous: Arc<Object>,
     },
     /// The object was deleted; this was its last version.
@@ -39,7 +39,7 @@ impl Event {
         }
     }
 
-    /// The object after this event; none if it was deleted.
+    /// The object after this event; `None` if it was deleted.
     pub fn current(&self) -> Option<&Arc<Object>> {
         match &self.change {
             Change::Created(object) | Change::Updated { current: object, .. } => Some(object),
@@ -47,7 +47,7 @@ impl Event {
         }
     }
 
-    /// The object before this event; none if it was created.
+    /// The object before this event; `None` if it was created.
     pub fn previous(&self) -> Option<&Arc<Object>> {
         match &self.change {
             Change::Created(_) => None,

@@ -1,7 +1,7 @@
 //! The head: the state with all accepted writes, durable or not, and the batch that is written to the log next.
 //!
-//! Writes are checked against this state, so that many writers of one key share one batch. It is not observable before
-//! it is durable: every ticket, conflicts too, resolves after the batch that its answer was derived from.
+//! Writes are checked against this state, so that many writers of one key can share one batch. It is not observable before it
+//! is durable: every ticket, also that of a conflict, resolves after the batch from which its outcome was derived.
 
 use std::sync::Arc;
 
@@ -51,17 +51,17 @@ pub(crate) struct Head {
     bytes: usize,
     limit: usize,
     quota: Quota,
-    /// How many writes were rejected for the quota.
+    /// The number of writes that were rejected for the quota.
     quota_rejections: u64,
-    /// Why the store accepts no more writes.
+    /// Why the store accepts no further writes.
     rejection: Option<WriteError>,
-    /// The store is closing: the committer ends after the last batch.
+    /// Whether the store is closing: the committer ends after the last batch.
     closing: bool,
     epoch: Epoch,
 }
 
-/// Changes whenever accepted writes are rolled back because the disk was full. Their revisions are assigned again, to
-/// other writes: a revision that was read before they were durable says nothing in another epoch.
+/// A number that changes whenever accepted writes are rolled back because the disk was full. Their revisions are then assigned
+/// to other writes, so a revision that was read before its write was durable is meaningless in another epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epoch(u64);
 
@@ -107,7 +107,7 @@ impl Head {
         self.reject_writes(WriteError::Closed);
     }
 
-    /// Accepts one write, or returns why not.
+    /// Accepts one write, or returns why it is rejected.
     pub(crate) fn write(&mut self, write: Write) -> Result<Arc<Event>, WriteError> {
         self.check_accepts()?;
         let decided = decide(&self.objects, self.revision + 1, self.quota, write);
@@ -150,7 +150,7 @@ impl Head {
         (std::mem::take(&mut self.batch), self.objects.clone())
     }
 
-    /// Resets to the durable state, because a batch failed and all later ones depend on it.
+    /// Resets to the durable state after a batch failed, on which all later ones depend. Returns the pending batch.
     pub(crate) fn reset(&mut self, durable: &Snapshot) -> Batch {
         self.objects = durable.objects.clone();
         self.revision = durable.revision;
@@ -164,12 +164,12 @@ impl Head {
         self.rejection.get_or_insert(reason);
     }
 
-    /// Whether writes are accepted at all, however many are pending.
+    /// Whether the store accepts writes, without regard to how many are pending.
     pub(crate) fn writable(&self) -> Result<(), WriteError> {
         self.rejection.clone().map_or(Ok(()), Err)
     }
 
-    /// How many writes were rejected for the quota since the start.
+    /// The number of writes that were rejected for the quota since the start.
     pub(crate) fn quota_rejections(&self) -> u64 {
         self.quota_rejections
     }
@@ -180,7 +180,7 @@ impl Head {
         self.quota_rejections += u64::from(is_quota);
     }
 
-    /// What objects take of the quota, with all accepted writes.
+    /// The bytes of the objects, with all accepted writes.
     pub(crate) fn usage(&self) -> Usage {
         Usage { bytes: self.objects.bytes(), quota: self.quota }
     }
@@ -197,7 +197,7 @@ impl Head {
     }
 }
 
-/// The event that a write results in.
+/// Decides the event that a write results in.
 fn decide(
     objects: &Objects,
     revision: Revision,
@@ -215,7 +215,7 @@ fn decide(
             let current = version(key, value.encode(revision), attributes, revision, Some(&previous))?;
             Change::Updated { current, previous }
         }
-        // Deleting a missing object is a conflict, whatever the precondition.
+        // Deleting a missing object is a conflict with any precondition.
         (false, _, current) | (true, Edit::Delete, current @ None) => {
             return Err(Conflict { key, expected: precondition, current }.into());
         }
@@ -243,7 +243,7 @@ fn version(
         return Err(WriteError::Attributes(key));
     }
     Ok(Arc::new(Object {
-        // All versions share the text of the key.
+        // All versions share the allocation of the key.
         key: previous.map_or(key, |object| object.key.clone()),
         value,
         attributes,

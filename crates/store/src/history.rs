@@ -16,14 +16,14 @@ use crate::{Attributes, Event, EventFilter, Prefix, Revision, key::COLLECTION_SE
 /// The number of collections above which one without events is dropped.
 const MAX_COLLECTIONS: usize = 1024;
 
-/// The cost of one event beside the version that it retains: the event, its entry and the object's header.
+/// The cost of one event in addition to the version that it retains: the event, its entry and the object's header.
 const EVENT_COST: usize = 256;
 
 /// An event with a Bloom filter that lets a search skip it without dereferencing it.
 #[derive(Debug, Clone)]
 struct Entry {
     revision: Revision,
-    /// When it was added.
+    /// The time at which it was added.
     at: Duration,
     bloom: BloomFilter,
     event: Arc<Event>,
@@ -35,29 +35,29 @@ struct Entry {
 struct BloomFilter(u64);
 
 impl BloomFilter {
-    fn of_event(event: &Event) -> Self {
-        let subtrees = event.key().ancestors().map(Self::of_subtree);
+    fn for_event(event: &Event) -> Self {
+        let subtrees = event.key().ancestors().map(Self::for_subtree);
         let objects = [event.current(), event.previous()].into_iter().flatten();
         let attributes = objects.flat_map(|object| Attributes::iter(&object.attributes));
-        let attributes = attributes.map(|(name, value)| Self::of_attribute(name, value));
+        let attributes = attributes.map(|(name, value)| Self::for_attribute(name, value));
         Self(subtrees.chain(attributes).fold(0, |all, bloom| all | bloom.0))
     }
 
-    fn of_filter(filter: &EventFilter) -> Self {
+    fn for_filter(filter: &EventFilter) -> Self {
         let attribute =
-            filter.attribute.as_ref().map_or(0, |(name, value)| Self::of_attribute(name, value).0);
-        Self(Self::of_subtree(filter.prefix.as_str()).0 | attribute)
+            filter.attribute.as_ref().map_or(0, |(name, value)| Self::for_attribute(name, value).0);
+        Self(Self::for_subtree(filter.prefix.as_str()).0 | attribute)
     }
 
-    fn of_subtree(path: &str) -> Self {
-        Self::bits_of(path)
+    fn for_subtree(path: &str) -> Self {
+        Self::from_hash_of(path)
     }
 
-    fn of_attribute(name: &str, value: &str) -> Self {
-        Self::bits_of((name, value))
+    fn for_attribute(name: &str, value: &str) -> Self {
+        Self::from_hash_of((name, value))
     }
 
-    fn bits_of(what: impl Hash) -> Self {
+    fn from_hash_of(what: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);
         let hash = hasher.finish();
@@ -69,17 +69,16 @@ impl BloomFilter {
     }
 }
 
-/// How long events are retained beyond [`Options::history`](crate::Options::history), and when revisions expire.
+/// For how long events are retained beyond [`Options::history`](crate::Options::history), and when revisions expire.
 #[derive(Clone)]
 pub struct Recent {
-    /// Events that are younger than this are retained, where `bytes` allows it. A revision expires after this to twice
-    /// this time, as under kube-apiserver, which compacts etcd every five minutes to the revision of five minutes before:
-    /// it cannot be listed at any more. Watches may still resume from it while its events are retained, as from
-    /// upstream's watch cache.
+    /// Events that are younger than this are retained, unless they exceed `bytes`. A revision expires after once to twice this
+    /// time, as with kube-apiserver, which compacts etcd every five minutes to the revision of five minutes ago: lists at an
+    /// expired revision fail. Watches may still resume from it while its events are retained, as from upstream's watch cache.
     pub age: Duration,
-    /// The most bytes of events, whatever their age.
+    /// The maximum bytes of events of any age.
     pub bytes: usize,
-    /// The time since some fixed moment; it never goes back.
+    /// The time since some fixed moment. It must be monotonic.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
@@ -95,15 +94,14 @@ impl fmt::Debug for Recent {
 struct Collection {
     events: Vector<Entry>,
     bytes: usize,
-    /// Its events up to this revision are dropped.
+    /// The revision up to which events are dropped.
     compacted: Revision,
 }
 
 /// The events after some revision up to the current one. A clone is cheap and immutable.
 ///
-/// Each collection of keys (`Key::collection`) has events of its own, and where they are too many, the
-/// collection that takes up most loses its oldest. So a collection that is written often does not cost the watchers of
-/// the others their history.
+/// Each collection of keys (`Key::collection`) has its own events. If they are too many, the largest collection loses its
+/// oldest event. So a collection that is written often does not shorten the history of the others.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     collections: OrdMap<Arc<str>, Collection>,
@@ -111,7 +109,7 @@ pub(crate) struct History {
     len: usize,
     limit: usize,
     recent: Option<Recent>,
-    /// A recent revision and when it was the current one.
+    /// A recent revision, and the time at which it was the current one.
     mark: (Duration, Revision),
     /// Lists at revisions before this one have expired.
     expired: Revision,
@@ -133,19 +131,19 @@ impl History {
         }
     }
 
-    /// Retains recent events too, and expires revisions by their age. The events up to now are as old as this moment.
+    /// Retains recent events too, and expires revisions by their age. The age of existing events starts now.
     pub(crate) fn retain(&mut self, current: Revision, recent: Option<Recent>) {
         self.mark = (recent.as_ref().map_or(Duration::ZERO, |recent| (recent.clock)()), current);
         self.recent = recent;
     }
 
-    /// The first revision that lists can be at, given the current revision.
+    /// The oldest revision at which lists are allowed, given the current revision.
     pub(crate) fn expired(&self, current: Revision) -> Revision {
         self.recent.as_ref().map_or(self.expired, |recent| self.expired_at(recent, (recent.clock)(), current))
     }
 
-    /// The first revision that lists can be at. If two periods have passed since the mark, the current revision is older
-    /// than one period too: each event moves the mark.
+    /// The oldest revision at which lists are allowed. If two periods have passed since the mark, the current revision is older
+    /// than one period too, since each event after one period moves the mark.
     fn expired_at(&self, recent: &Recent, now: Duration, current: Revision) -> Revision {
         let (marked, revision) = self.mark;
         let passed = now.saturating_sub(marked);
@@ -167,7 +165,7 @@ impl History {
         }
     }
 
-    /// Adds an event, and drops old ones while there are too many.
+    /// Adds an event, and drops the oldest ones while there are too many.
     pub(crate) fn push(&mut self, event: Arc<Event>) {
         let now = self.recent.as_ref().map_or(Duration::ZERO, |recent| (recent.clock)());
         self.expire(now, event.revision.saturating_sub(1));
@@ -181,12 +179,12 @@ impl History {
         collection.bytes += size;
         self.bytes += size;
         self.len += 1;
-        let bloom = BloomFilter::of_event(&event);
+        let bloom = BloomFilter::for_event(&event);
         collection.events.push_back(Entry { revision: event.revision, at: now, bloom, event });
         while self.bytes > self.limit && self.drop_oldest(now) {}
     }
 
-    /// Drops the oldest event of the largest collection; false if it is to be retained.
+    /// Drops the oldest event of the largest collection; false if it must be retained.
     fn drop_oldest(&mut self, now: Duration) -> bool {
         let largest = self.collections.iter().max_by_key(|(_, collection)| collection.bytes);
         let Some((name, collection)) = largest else { return false };
@@ -208,7 +206,7 @@ impl History {
         true
     }
 
-    /// Drops a collection without events, if there are too many. It only had the revision up to which it is compacted.
+    /// Drops a collection without events, if there are too many collections. Its compacted revision is merged into the base.
     fn drop_empty_collection(&mut self) {
         if self.collections.len() <= MAX_COLLECTIONS {
             return;
@@ -220,25 +218,25 @@ impl History {
         }
     }
 
-    /// The matching events after a revision, oldest first. The caller has checked that it is not compacted.
+    /// The matching events after a revision, oldest first. The caller has checked that the revision is not compacted.
     pub(crate) fn events<'a, 'i>(
         &'a self,
         filter: &'i EventFilter,
         after: Revision,
     ) -> impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i> {
-        let bloom = BloomFilter::of_filter(filter);
+        let bloom = BloomFilter::for_filter(filter);
         let mut iterators = Vec::new();
         for (_, collection) in self.collections_of(&filter.prefix) {
             let first = match collection.events.binary_search_by(|entry| entry.revision.cmp(&after)) {
                 Ok(found) => found + 1,
-                Err(place) => place,
+                Err(index) => index,
             };
             if first < collection.events.len() {
                 iterators.push(collection.events.focus().narrow(first..).into_iter().peekable());
             }
         }
         let next = move || {
-            // Most prefixes are of one collection.
+            // Most prefixes match one collection, whose events need no merging.
             if let [only] = iterators.as_mut_slice() {
                 return only.next();
             }
@@ -260,7 +258,7 @@ impl History {
         self.collections_of(prefix).map(|(_, collection)| collection.compacted).fold(self.base, Revision::max)
     }
 
-    /// The collections that have keys of a subtree: those in it, and those that it is in.
+    /// The collections with keys of a subtree: those inside it, and those that contain it.
     fn collections_of(&self, prefix: &Prefix) -> impl Iterator<Item = (&Arc<str>, &Collection)> {
         let path = prefix.as_str();
         let start = (Bound::Included(path), Bound::Unbounded);
@@ -288,8 +286,8 @@ fn within(path: &str, subtree: &str) -> bool {
         || path.strip_prefix(subtree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The new version is referenced elsewhere (as the current one, or as the one that a later event replaced), so an event
-/// accounts for the replaced version only.
+/// The bytes that an event is accounted for. The new version is referenced elsewhere, as the current one or by a later event, so
+/// an event accounts only for the version that it replaced.
 fn cost(event: &Event) -> usize {
     EVENT_COST + event.previous().map_or(0, |object| object.size())
 }

@@ -8,10 +8,11 @@ use crate::{Change, Event, Key, Object, Revision, Snapshot, head::apply, history
 ///
 /// The store has one thread that owns the journal, and calls it with one batch at a time.
 pub trait Journal: Send + 'static {
-    /// Appends the events. When it returns they survive a crash of the process and power loss.
+    /// Appends events. Once it returns, they survive a crash of the process and a power loss.
     fn append(&mut self, batch: &[Arc<Event>]) -> Result<(), JournalError>;
 
-    /// Called after each batch for maintenance, for example to start a checkpoint of this state. It must not block.
+    /// The store calls this after each batch for maintenance, for example to start a checkpoint of this state. It must not
+    /// block.
     ///
     /// An error means that no further append may happen; earlier appends are safe.
     fn maintain(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
@@ -19,13 +20,13 @@ pub trait Journal: Send + 'static {
         Ok(())
     }
 
-    /// The bytes that a start would have to replay.
+    /// The number of bytes that the next start would have to replay.
     fn bytes(&self) -> u64 {
         0
     }
 }
 
-/// A journal that stores nothing.
+/// A journal that stores nothing, for stores in memory.
 pub(crate) struct Memory;
 
 impl Journal for Memory {
@@ -37,7 +38,7 @@ impl Journal for Memory {
 /// Why a batch was not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// There was no space left, and nothing of the batch was written. The next append may succeed.
+    /// No space is left, and nothing of the batch was written. The next append may succeed.
     #[error("reserve space in {file}")]
     Full {
         /// The file to be written.
@@ -45,7 +46,7 @@ pub enum JournalError {
         /// What the system said.
         source: io::Error,
     },
-    /// It is unknown how much of the batch is on the disk. No further append may happen.
+    /// It is unknown how much of the batch was written. No further append may happen.
     #[error("{action} {file}")]
     Failed {
         /// What was being done.
@@ -65,7 +66,7 @@ pub struct Recovery {
     history: History,
 }
 
-/// A change as a journal stores it: without the version that it replaced.
+/// A change as a journal stores it, without the replaced version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A new version.
@@ -77,7 +78,7 @@ pub enum Record {
 /// Why the records of a journal are inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoveryError {
-    /// A revision is missing or comes twice.
+    /// A revision is missing or duplicate.
     #[error("revision {found} follows {last}")]
     Revision {
         /// The revision before.
@@ -85,7 +86,7 @@ pub enum RecoveryError {
         /// The revision found.
         found: Revision,
     },
-    /// A version does not follow from the one before it.
+    /// A version is not the successor of the previous one.
     #[error("version {version} of {key} at revision {revision} does not follow from the one before")]
     Version {
         /// The key.
@@ -106,7 +107,7 @@ pub enum RecoveryError {
 }
 
 impl Recovery {
-    /// An empty store at a revision, with at most this many bytes of history.
+    /// Starts with an empty store at a revision, which retains at most this many bytes of history.
     pub fn new(revision: Revision, history: usize) -> Self {
         Self { revision, objects: Objects::new(), history: History::new(revision, history) }
     }

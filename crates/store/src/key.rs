@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
-/// The longest key, in bytes. Twice what a resource, a namespace and a name of full length need.
+/// The maximum length of a key in bytes: twice that of a key with a resource, a namespace and a name of maximum length.
 pub const MAX_KEY: usize = 1024;
 
 /// The name of an object: non-empty segments joined by `/`, for example `pods/default/web-0`.
@@ -20,7 +20,7 @@ pub const MAX_KEY: usize = 1024;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
-/// Why a string is no [`Key`] or [`Prefix`].
+/// Why a string is not a [`Key`] or [`Prefix`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// An empty string, an empty segment, or a slash at either end.
@@ -59,16 +59,16 @@ impl Key {
         self.0.split('/')
     }
 
-    /// The collection that the key is in: its first two segments, without the last of all. For Kubernetes, the objects
-    /// of one resource: `core/pods` of `core/pods/default/web-0` and `core/nodes` of `core/nodes/n1`.
+    /// The collection of the key: its first two segments, without the last one of the key. For Kubernetes, these are the
+    /// objects of one resource: `core/pods` for `core/pods/default/web-0`, and `core/nodes` for `core/nodes/n1`.
     pub(crate) fn collection(&self) -> &str {
         let last = self.0.rfind('/').unwrap_or(0);
         let second = self.0.match_indices('/').nth(COLLECTION_SEGMENTS - 1).map_or(last, |(at, _)| at);
         &self.0[..second]
     }
 
-    /// The namespace that the key is in: the third of four segments. None of a key with fewer segments: for Kubernetes, an
-    /// object of the cluster.
+    /// The namespace of the key: the third of four segments. `None` for a key with fewer segments, which in Kubernetes is a
+    /// cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         let mut segments = self.segments().skip(COLLECTION_SEGMENTS);
         let namespace = segments.next()?;
@@ -82,7 +82,7 @@ impl Key {
     }
 }
 
-/// How many segments name a collection at most.
+/// The maximum number of segments in the name of a collection.
 pub(crate) const COLLECTION_SEGMENTS: usize = 2;
 
 impl FromStr for Key {
@@ -110,9 +110,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A subtree of keys: a key and all below it, or everything.
+/// A subtree of keys: a key and its descendants, or all keys.
 ///
-/// Whole segments count: `pods/default` covers `pods/default/web-0` but not `pods/default-2/web-0`.
+/// Only whole segments match: `pods/default` covers `pods/default/web-0` but not `pods/default-2/web-0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prefix(Arc<str>);
 
@@ -144,10 +144,10 @@ impl Prefix {
         }
     }
 
-    /// The first text that sorts at or after every key strictly below the root, and the first beyond them.
+    /// The range of the descendants of the root: the first string that can be a descendant, and the first after all of them.
     ///
-    /// The root itself sorts before them with siblings such as `root-2` between, so it is looked up separately.
-    pub(crate) fn below(&self) -> Option<(String, String)> {
+    /// The root itself is not in the range, since siblings such as `root-2` sort between it and its descendants.
+    pub(crate) fn descendants(&self) -> Option<(String, String)> {
         // '0' follows '/' in ASCII.
         (!self.0.is_empty()).then(|| (format!("{}/", self.0), format!("{}0", self.0)))
     }

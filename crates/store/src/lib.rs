@@ -37,13 +37,13 @@
 //!                                start a checkpoint if the log is long
 //! ```
 //!
-//! Three structures hold the same objects, and share all but what changed between them (persistent maps): the *head*,
-//! which is ahead of the disk and visible to writers only; the *current snapshot*, a [`Snapshot`] behind one atomic
-//! pointer; and the older snapshots that readers still hold. Each snapshot has its recent history as lists of events, one for
-//! each collection of keys, bounded in bytes: an older state is the current one with later events undone. Dropping old events
-//! is compaction: a read or a watch at an older revision fails with [`RevisionError::Compacted`].
+//! Three structures contain the objects. They are persistent maps, which share what they have in common: the *head*, which is
+//! ahead of the disk and visible to writers only; the *current snapshot*, a [`Snapshot`] behind one atomic pointer; and older
+//! snapshots that readers still use. Each snapshot has its recent history as lists of events, one for each collection of keys,
+//! bounded in bytes. A past state is the current one with later events undone. Dropping old events is compaction: a read or a
+//! watch at an older revision fails with [`RevisionError::Compacted`].
 //!
-//! # For readers who know etcd
+//! # Compared with etcd
 //!
 //! | etcd | here |
 //! |---|---|
@@ -56,12 +56,15 @@
 //! | MVCC tree (treeIndex, bbolt) | persistent maps of the live objects ([`Snapshot`]), and events for the recent past |
 //! | `snapshot save`, `snapshot restore` | [`Store::backup`], [`restore`] |
 //! | `--quota-backend-bytes`, alarm `NOSPACE` | [`Quota`], also by namespace; [`Usage::alarm`] |
-//! | raft, leases | none: one process, and Kubernetes leases are objects |
+//! | raft, leases | none: there is one process, and Leases of Kubernetes are objects |
+//!
+//! The log is not an embedded database, because the objects are in memory anyway, for lists and watches: with the same batches,
+//! redb does a quarter of the writes per second (`benches/throughput.rs`, `docs/store.md`).
 //!
 //! # Invariants
 //!
 //! - **A write is not observable before it is durable**, neither through a read nor a watch, nor through a conflict
-//!   that it causes: every [`Ticket`] resolves after the batch that its answer was derived from.
+//!   that it causes: every [`Ticket`] resolves after the batch from which its outcome was derived.
 //! - **Readers never wait.** They load a pointer. The only locks are the head (writers, for microseconds, never during
 //!   I/O) and the index of watchers.
 //! - **A watch from the revision of a list has no gap and no duplicate.** A snapshot is published while no watch can
@@ -69,16 +72,16 @@
 //! - **The store waits for no watcher.** A watcher that overflows its [`WatchBuffer`] is ended ([`WatchEnd::Lagged`]).
 //! - **The cost of a write grows with its matching watchers only.** Watchers are indexed by subtree and by the
 //!   attributes that the object has or had.
-//! - **An acknowledged write survives** the end of the process and the loss of power. A batch is written only when the
-//!   one before it is durable, so that at most the last one can be torn; that one was never acknowledged.
+//! - **An acknowledged write survives** a crash of the process and a power loss. A batch is written only after the previous one
+//!   is durable, so only the last one can be torn, which was never acknowledged.
 //! - **Damaged data is reported, never served**: everything on disk has a checksum; see [`OpenError::Damaged`].
 //! - **A failed sync is final.** The store is then read-only until it is reopened ([`WriteError::ReadOnly`]).
 //!   A full disk is not: nothing was written, and the next write may succeed ([`WriteError::Full`]).
 //! - **An observable revision is never assigned twice.**
 //!
-//! The core is synchronous and needs no runtime; a [`Ticket`] and a [`Watch`] can be awaited in any.
-//! The file system is behind [`Disk`], the log behind [`Journal`]. There is no randomness, and no clock but the one that
-//! the caller passes to retain recent history ([`Recent`]).
+//! The core is synchronous and needs no async runtime; a [`Ticket`] and a [`Watch`] can be awaited in any. The file system is
+//! behind [`Disk`], the log behind [`Journal`]. The store uses no randomness, and no clock except the one that the caller passes
+//! to retain recent history ([`Recent`]).
 
 mod archive;
 mod backup;

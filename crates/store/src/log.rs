@@ -1,14 +1,14 @@
 //! The write-ahead log: a journal of checksummed batches after a checkpoint, in one directory.
 //!
 //! ```text
-//! FORMAT                    the format; written last when a store is created
+//! FORMAT                    the format version; written last when a store is created
 //! checkpoint-<revision>     all objects at a revision (an archive)
 //! log-<revision>            the batches after a revision; there are two while a checkpoint is being written
 //! *.tmp                     unfinished, removed at the next start
 //! LOCK                      locked by the process that has the store open
 //! ```
-//! The log is preallocated with zeros in steps. So a batch overwrites allocated bytes, and its fdatasync does not have
-//! to write metadata of the file system too.
+//! The log is preallocated with zeros in steps, so that a batch overwrites allocated bytes and its fdatasync writes no metadata
+//! of the file system.
 
 mod frame;
 mod open;
@@ -29,8 +29,8 @@ use crate::{Disk, DiskFile, Event, Journal, JournalError, Revision, Snapshot, ar
 
 /// The step in which the log is preallocated.
 const STEP: u64 = 512 << 10;
-/// A checkpoint is synced piece by piece, so that its dirty pages do not delay the sync of a batch.
-const PIECE: u64 = 4 << 20;
+/// The number of bytes after which a checkpoint is synced, so that its dirty pages do not delay the sync of a batch.
+const SYNC_INTERVAL: u64 = 4 << 20;
 /// The buffer capacity that is retained for the next batch; a larger buffer is freed.
 const SCRATCH: usize = 1 << 20;
 
@@ -47,11 +47,11 @@ fn checkpoint_name(revision: Revision) -> String {
 
 /// The newest log file, which batches are appended to.
 struct Tail {
-    /// The revision after which it starts.
+    /// The revision after which the log starts.
     base: Revision,
     name: String,
     file: Box<dyn DiskFile>,
-    /// The number that its frames carry.
+    /// The number of the log, which its frames contain.
     id: u32,
     /// The offset of the next frame.
     offset: u64,
@@ -75,7 +75,7 @@ impl Tail {
             Ok((file, start.len() as u64))
         };
         let (file, filled) = prepare().map_err(|error| {
-            // Free the disk space.
+            // Frees the disk space.
             let _ = disk.remove(&unfinished);
             CreateError::Before(error)
         })?;
@@ -85,10 +85,10 @@ impl Tail {
     }
 }
 
-/// Why there is no new log.
+/// Why a new log cannot be created.
 #[derive(Debug)]
 enum CreateError {
-    /// Nothing has changed.
+    /// The log was not created, and nothing has changed.
     Before(io::Error),
     /// It is unknown whether the new log exists after the next start, so the old one must not be appended to.
     Naming(io::Error),
@@ -106,7 +106,7 @@ impl From<CreateError> for io::Error {
 pub(crate) struct Log {
     disk: Arc<dyn Disk>,
     tail: Tail,
-    /// The bytes of the log files before the tail, which a start would have to replay.
+    /// The bytes of the log files before the tail, which the next start would have to replay.
     older: u64,
     frame: Vec<u8>,
     /// The minimum log in bytes between two checkpoints.
@@ -171,9 +171,9 @@ impl Log {
         let tail = match Tail::create(self.disk.as_ref(), durable.revision) {
             Ok(tail) => tail,
             Err(CreateError::Before(error)) => {
-                // Retry when the old log has doubled.
+                // Retries when the old log has doubled.
                 self.checkpoint = self.tail.offset.saturating_mul(2);
-                tracing::warn!(%error, "cannot begin a new log, the old one goes on");
+                tracing::warn!(%error, "cannot create a new log, continuing with the old one");
                 return Ok(());
             }
             Err(CreateError::Naming(source)) => {
@@ -185,7 +185,9 @@ impl Log {
         self.tail = tail;
         let stop = Arc::new(AtomicBool::new(false));
         let started = thread::Builder::new().name("store-checkpoint".into()).spawn({
-            let (disk, durable, stop) = (self.disk.clone(), durable.clone(), stop.clone());
+            let disk = self.disk.clone();
+            let durable = durable.clone();
+            let stop = stop.clone();
             move || write_checkpoint(disk.as_ref(), &durable, &|| !stop.load(Ordering::Relaxed))
         });
         match started {
@@ -201,7 +203,7 @@ impl Log {
                 self.checkpoint = size;
                 self.older = 0;
             }
-            // No log is removed, so nothing is lost; retry when the log has grown again.
+            // No log was removed, so nothing is lost. The next attempt follows when the log has grown again.
             Ok(Err(error)) => tracing::warn!(%error, "checkpoint failed"),
             Err(_) => tracing::error!("checkpoint panicked"),
         }
@@ -212,7 +214,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop.store(true, Ordering::Relaxed);
-            // Its result is not needed any more.
+            // Waits for the thread, which uses the disk. Its result is not needed.
             let _ = running.thread.join();
         }
     }
@@ -224,12 +226,12 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Writes a checkpoint of all objects, then removes the logs and checkpoints that it supersedes.
-fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, go_on: &dyn Fn() -> bool) -> io::Result<u64> {
+fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, continues: &dyn Fn() -> bool) -> io::Result<u64> {
     let name = checkpoint_name(snapshot.revision);
     let unfinished = format!("{name}{UNFINISHED}");
     let file = Sequential { file: disk.create(&unfinished)?, offset: 0 };
-    let mut out = BufWriter::with_capacity(256 << 10, Piecewise { file, synced: 0 });
-    let written = archive::write(snapshot, &mut out, go_on);
+    let mut out = BufWriter::with_capacity(256 << 10, SyncingWriter { file, synced: 0 });
+    let written = archive::write(snapshot, &mut out, continues);
     let size = match written.and_then(|size| out.flush().map(|()| size)) {
         Ok(size) => size,
         Err(error) => {
@@ -249,16 +251,16 @@ fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, go_on: &dyn Fn() -> bo
     Ok(size)
 }
 
-/// Syncs a file every few megabytes.
-struct Piecewise {
+/// A writer that syncs its file every few megabytes.
+struct SyncingWriter {
     file: Sequential,
     synced: u64,
 }
 
-impl Write for Piecewise {
+impl Write for SyncingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
-        if self.file.offset - self.synced >= PIECE {
+        if self.file.offset - self.synced >= SYNC_INTERVAL {
             self.file.file.sync()?;
             self.synced = self.file.offset;
         }

@@ -7,21 +7,21 @@ use crate::{Key, Revision};
 /// One version of one object. It is immutable: a write creates a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Its key.
+    /// The key of the object.
     pub key: Key,
     /// The encoded object, as the writer passed it.
     pub value: Bytes,
-    /// What watchers may select by, as the writer passed it.
+    /// The attributes by which watchers may select the object, as the writer passed them.
     pub attributes: Attributes,
     /// The revision at which the key was last created.
     pub create_revision: Revision,
     /// The revision of this version.
     pub mod_revision: Revision,
-    /// 1 at creation, one more with each write.
+    /// The version of the object: 1 at creation, incremented by each write.
     pub version: u64,
 }
 
-/// A few named strings beside the value, for example `spec.nodeName`. A watch may select by one of them.
+/// Named strings besides the value, for example `spec.nodeName`. A watch may select by one of them.
 ///
 /// They are sorted by name, one value per name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Attributes(Box<[(Box<str>, Box<str>)]>);
 
 /// The maximum number of attributes of one object.
 pub const MAX_ATTRIBUTES: usize = 16;
-/// The longest attribute name or value in bytes.
+/// The maximum length of the name or the value of an attribute, in bytes.
 pub const MAX_ATTRIBUTE: usize = 1024;
 
 impl Attributes {
@@ -54,7 +54,7 @@ impl Attributes {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Whether they fit the limits.
+    /// Whether the attributes are within the limits.
     pub(crate) fn fit(&self) -> bool {
         self.0.len() <= MAX_ATTRIBUTES
             && self.iter().all(|(name, value)| name.len() <= MAX_ATTRIBUTE && value.len() <= MAX_ATTRIBUTE)

@@ -1,7 +1,8 @@
-//! How many bytes the objects of a store may have, all together and in one namespace.
+//! Quotas on the bytes of the objects of a store, in total and in each namespace.
 //!
-//! The store is in memory: without a bound a writer who may create objects of 1 MB takes the memory of the whole process, at
-//! every start again. etcd's bound is `--quota-backend-bytes`. The bytes are counted as writes are accepted, never by a scan.
+//! The store is in memory: without a quota, a user who may create objects of 1 MB could exhaust the memory of the process, and
+//! again after each restart. The quota of etcd is `--quota-backend-bytes`. The bytes are counted as writes are accepted, and
+//! never by a scan.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -9,22 +10,23 @@ use imbl::OrdMap;
 
 use crate::{Event, Key, Object, Revision, WriteError};
 
-/// The fixed cost of an object besides its strings and its value: the entry in the map, its structure and reference
-/// counts. Without it, many small objects would be counted as far less than they take.
+/// The fixed cost of an object in addition to its strings and its value: the entry in the map, its structure and reference
+/// counts. Without it, many small objects would be counted as much less than they use.
 const OBJECT_COST: u64 = 256;
 
-/// With less than this left, writes of usual sizes fail: [`Usage::alarm`]. A request to the API has 3 MiB at most.
+/// The remaining bytes below which the alarm is raised ([`Usage::alarm`]), since writes may fail: a request to the API has at
+/// most 3 MiB.
 const ALARM_MARGIN: u64 = 4 << 20;
 
-/// The part of a quota that the writes of [`crate::Write::limited_with_margin`] may take besides.
+/// The fraction of a quota by which writes with [`crate::Write::limited_with_margin`] may exceed it.
 const MARGIN: u64 = 8;
 
-/// The most bytes that objects may have. Only writes with [`crate::Write::limited`] are rejected beyond it.
+/// The maximum bytes of objects. Only writes with [`crate::Write::limited`] are rejected if they exceed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// All objects together.
+    /// The maximum of all objects together.
     pub bytes: u64,
-    /// The objects of one namespace: of keys with four segments, those with the same third one.
+    /// The maximum of the objects of one namespace ([`crate::Key::namespace`]).
     pub namespace_bytes: u64,
 }
 
@@ -45,7 +47,7 @@ impl Default for Quota {
     }
 }
 
-/// What objects take of a quota.
+/// The bytes that objects use of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// The bytes of all objects, as the quota counts them.
@@ -62,7 +64,7 @@ impl Usage {
     }
 }
 
-/// The live objects with the bytes that they take. A clone shares all but what changes later.
+/// The live objects, and their bytes. A clone is cheap, since it shares the entries.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objects {
     map: OrdMap<Key, Arc<Object>>,
@@ -70,7 +72,7 @@ pub(crate) struct Objects {
     namespaces: OrdMap<Box<str>, u64>,
 }
 
-/// Reads go to the map; writes go through the methods below, which count.
+/// Dereferences to the map for reads. Writes must use the methods of [`Objects`], which count bytes.
 impl Deref for Objects {
     type Target = OrdMap<Key, Arc<Object>>;
 
@@ -107,7 +109,7 @@ impl Objects {
     }
 
     fn count(&mut self, key: &Key, added: u64, removed: u64) {
-        // What is removed was added before, so neither sum falls below zero.
+        // Removed bytes were added before, so the sums cannot underflow.
         self.bytes = (self.bytes + added).saturating_sub(removed);
         let Some(namespace) = key.namespace().filter(|_| added != removed) else { return };
         let before = self.namespace_bytes(namespace);
@@ -120,13 +122,13 @@ impl Objects {
         }
     }
 
-    /// Rejects an event that makes the objects larger than a quota allows. One that makes no object larger passes, however
-    /// full the store is: leases must be renewed.
+    /// Rejects an event that makes the objects larger than a quota allows. An event that makes no object larger is always
+    /// accepted, since Leases must be renewed even in a full store.
     pub(crate) fn check(&self, event: &Event, quota: Quota) -> Result<(), WriteError> {
         let Some(current) = event.current() else { return Ok(()) };
         let requested = cost(current);
         let replaced = event.previous().map_or(0, |previous| {
-            // The revision is part of the value, and may have more digits than the one before.
+            // The revision is part of the value, and may have more digits than the previous one.
             cost(previous)
                 + u64::from(digits(current.mod_revision).saturating_sub(digits(previous.mod_revision)))
         });
@@ -152,7 +154,7 @@ impl Objects {
     }
 }
 
-/// How many decimal digits a revision has.
+/// The number of decimal digits of a revision.
 fn digits(revision: Revision) -> u32 {
     revision.checked_ilog10().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The store at one revision: everything that reads do.
+//! The store at one revision, and all reads.
 
 use std::{collections::BTreeMap, iter::Peekable, num::NonZeroUsize, ops::Bound, sync::Arc};
 
@@ -6,8 +6,8 @@ use crate::{Event, EventFilter, Key, Object, Prefix, Revision, history::History,
 
 /// All objects at one revision, and the recent history before it.
 ///
-/// It is immutable and shares unchanged parts with other snapshots, so holding one blocks no reader or writer; it
-/// retains replaced versions in memory for as long as it is held.
+/// It is immutable and shares unchanged parts with other snapshots. Keeping one blocks no reader or writer, but retains replaced
+/// versions in memory.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) revision: Revision,
@@ -18,7 +18,7 @@ pub struct Snapshot {
 /// Why a revision cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
-    /// The revision is compacted; the API answers 410 Gone.
+    /// The revision is compacted; the API returns 410 Gone.
     #[error("revision {asked} is compacted, the oldest known is {oldest}")]
     Compacted {
         /// The requested revision.
@@ -36,40 +36,40 @@ pub enum RevisionError {
     },
 }
 
-/// What to list.
+/// A request to list objects.
 #[derive(Debug, Clone)]
 pub struct List {
     /// The subtree.
     pub prefix: Prefix,
-    /// The revision to list at; the current one if none.
+    /// The revision to list at; the current one if `None`.
     pub at: Option<Revision>,
-    /// Start after this key.
+    /// The key after which the page starts.
     pub after: Option<Key>,
-    /// The most objects on a page; all if none.
+    /// The maximum number of objects on a page; unlimited if `None`.
     pub limit: Option<NonZeroUsize>,
 }
 
 impl List {
-    /// All objects under a prefix, now.
+    /// Lists all current objects of a subtree.
     pub fn all(prefix: Prefix) -> Self {
         Self { prefix, at: None, after: None, limit: None }
     }
 
-    /// At most `limit` of them on a page.
+    /// Limits the number of objects on a page.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = NonZeroUsize::new(limit);
         self
     }
 
-    /// At a revision.
+    /// Lists at a revision.
     #[must_use]
     pub fn at(mut self, revision: Revision) -> Self {
         self.at = Some(revision);
         self
     }
 
-    /// After a key.
+    /// Lists the objects after a key.
     #[must_use]
     pub fn after(mut self, key: Key) -> Self {
         self.after = Some(key);
@@ -84,9 +84,9 @@ pub struct Page {
     pub revision: Revision,
     /// The objects.
     pub objects: Vec<Arc<Object>>,
-    /// The key after which the next page starts; none if this is the last page.
+    /// The key after which the next page starts; `None` if this is the last page.
     pub next: Option<Key>,
-    /// How many objects of the subtree follow, matching or not.
+    /// The number of objects of the subtree after this page, whether they match or not.
     pub remaining: usize,
 }
 
@@ -101,7 +101,7 @@ impl Snapshot {
         self.history.compacted(prefix)
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
@@ -116,7 +116,7 @@ impl Snapshot {
         self.objects.namespace_bytes(namespace)
     }
 
-    /// Whether there is no object.
+    /// Whether the snapshot has no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -129,9 +129,9 @@ impl Snapshot {
     /// The object at a key as it was at a revision.
     pub fn get_at(&self, key: &Key, revision: Revision) -> Result<Option<&Arc<Object>>, RevisionError> {
         // The first change after the revision has the version before it.
-        let below = EventFilter::prefix(key.into());
-        self.check(&below.prefix, revision)?;
-        let change = self.history.events(&below, revision).find(|event| event.key() == key);
+        let filter = EventFilter::prefix(key.into());
+        self.check(&filter.prefix, revision)?;
+        let change = self.history.events(&filter, revision).find(|event| event.key() == key);
         Ok(change.map_or_else(|| self.get(key), |event| event.previous()))
     }
 
@@ -140,13 +140,13 @@ impl Snapshot {
         self.iter_after(prefix, None)
     }
 
-    /// How many objects are under a prefix; iterates over them.
+    /// Counts the objects of a subtree by iterating over them.
     pub fn count(&self, prefix: &Prefix) -> usize {
         self.iter(prefix).count()
     }
 
-    /// The matching events after a revision up to this snapshot, oldest first: for callers that update an index of
-    /// their own at the moment they read it, without a watch.
+    /// The matching events after a revision up to this snapshot, oldest first. Callers use this to update an index whenever
+    /// they read it, without a watch.
     pub fn changes<'a, 'i>(
         &'a self,
         filter: &'i EventFilter,
@@ -161,8 +161,7 @@ impl Snapshot {
         self.list_where(list, |_| true)
     }
 
-    /// A page of the objects for which `wanted` returns true. The limit counts only those, so the last page may turn
-    /// out to be empty.
+    /// A page of the objects for which `wanted` returns true. The limit counts only those, so the last page may be empty.
     pub fn list_where(
         &self,
         list: &List,
@@ -190,7 +189,8 @@ impl Snapshot {
     }
 
     pub(crate) fn check(&self, prefix: &Prefix, asked: Revision) -> Result<(), RevisionError> {
-        let (oldest, current) = (self.oldest(prefix), self.revision);
+        let oldest = self.oldest(prefix);
+        let current = self.revision;
         if asked < oldest {
             Err(RevisionError::Compacted { asked, oldest })
         } else if asked > current {
@@ -206,7 +206,7 @@ impl Snapshot {
         if asked < oldest { Err(RevisionError::Compacted { asked, oldest }) } else { Ok(()) }
     }
 
-    /// The objects under a prefix behind a key, if one is given.
+    /// The objects of a subtree, only those after a key if one is given.
     pub fn iter_after<'a>(
         &'a self,
         prefix: &Prefix,
@@ -214,8 +214,9 @@ impl Snapshot {
     ) -> impl Iterator<Item = &'a Arc<Object>> {
         let root =
             self.objects.get(prefix.as_str()).filter(|object| after.is_none_or(|after| object.key > *after));
-        let (mut start, mut end) = (Bound::Unbounded, Bound::Unbounded);
-        let range = prefix.below();
+        let mut start = Bound::Unbounded;
+        let mut end = Bound::Unbounded;
+        let range = prefix.descendants();
         if let Some((first, beyond)) = &range {
             start = Bound::Included(first.as_str());
             end = Bound::Excluded(beyond.as_str());
@@ -228,8 +229,9 @@ impl Snapshot {
             }
             nothing = range.as_ref().is_some_and(|(_, beyond)| after >= beyond.as_str());
         }
-        let below = (!nothing).then(|| self.objects.range::<_, str>((start, end)).map(|(_, object)| object));
-        root.into_iter().chain(below.into_iter().flatten())
+        let descendants =
+            (!nothing).then(|| self.objects.range::<_, str>((start, end)).map(|(_, object)| object));
+        root.into_iter().chain(descendants.into_iter().flatten())
     }
 }
 
@@ -247,7 +249,7 @@ fn page<'a>(
     Page { revision, objects, next, remaining }
 }
 
-/// The current objects with the changes since a revision undone; both sides sorted by key.
+/// The objects at a past revision: the current ones with later changes undone. Both iterators are sorted by key.
 struct Past<'a, P: Iterator<Item = &'a Arc<Object>>, U: Iterator<Item = (&'a Key, Option<&'a Arc<Object>>)>> {
     current: Peekable<P>,
     undo: Peekable<U>,

@@ -1,4 +1,4 @@
-//! The store itself: the API for readers, writers and watchers.
+//! The store: the API for readers, writers and watchers.
 
 use std::{
     collections::VecDeque,
@@ -17,24 +17,24 @@ use crate::{
     log::Log, watch::Queue, write::Limit,
 };
 
-/// How often an update is retried after a conflict. Each conflict means that another writer succeeded.
+/// The number of attempts of an update. Each conflict means that another writer succeeded, so many are plausible.
 const ATTEMPTS: usize = 1_000;
 
 /// Options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The bytes of replaced versions and of events that are retained for watches and reads at older revisions. Each
-    /// collection has its share: where there are too many bytes, the largest loses its oldest events.
+    /// The bytes of replaced versions and of events that are retained for watches and reads at older revisions. If there are
+    /// more, the largest collection loses its oldest events.
     pub history: usize,
-    /// Which events are retained beyond that; none if not given.
+    /// Which events are retained beyond that, if any.
     pub recent: Option<Recent>,
     /// How far a watcher may fall behind.
     pub watch_buffer: WatchBuffer,
-    /// The most bytes that may wait for the disk before writes are rejected.
+    /// The maximum bytes of pending writes, above which further writes are rejected.
     pub pending: usize,
-    /// The minimum log in bytes between two checkpoints; with more objects than that, the log may grow to their size.
+    /// The minimum bytes of the log between two checkpoints. If the objects are larger, the log may grow to their size.
     pub checkpoint: u64,
-    /// How many bytes the objects may have.
+    /// The maximum bytes of the objects.
     pub quota: Quota,
 }
 
@@ -60,28 +60,28 @@ pub enum UpdateOutcome {
     Unchanged(Option<Arc<Object>>),
 }
 
-/// Figures about a running store.
+/// Statistics of a running store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// The revision of the last write.
     pub revision: Revision,
-    /// The oldest revision at which everything can be read or watched from; single collections reach back further.
+    /// The oldest revision from which all collections can be read or watched; some collections have a longer history.
     pub oldest: Revision,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: usize,
-    /// How many events history holds.
+    /// The number of events in the history.
     pub history_events: usize,
-    /// Their cost in bytes.
+    /// The bytes of the history.
     pub history_bytes: usize,
-    /// How many watches there are.
+    /// The number of watches.
     pub watches: usize,
-    /// How many batches were made durable since the start.
+    /// The number of batches that were made durable since the start.
     pub batches: u64,
-    /// The bytes that a start would have to replay after the last checkpoint.
+    /// The bytes after the last checkpoint, which the next start would have to replay.
     pub journal_bytes: u64,
-    /// What objects take of the quota.
+    /// The bytes that objects use of the quota.
     pub usage: Usage,
-    /// How many writes were rejected for the quota since the start.
+    /// The number of writes that were rejected for the quota since the start.
     pub quota_rejections: u64,
 }
 
@@ -99,11 +99,11 @@ struct Running {
     committer: Committer,
 }
 
-/// What commits batches.
+/// The threads on which batches are committed.
 enum Committer {
-    /// A thread, which waits for the disk. None once it was joined.
+    /// A thread, which waits for the disk; `None` once it was joined.
     Thread(Mutex<Option<JoinHandle<()>>>),
-    /// The writer's own thread, before the write returns: there is no disk to wait for.
+    /// The thread of each writer, before the write returns, since there is no disk to wait for.
     Writers(Mutex<Memory>),
 }
 
@@ -136,11 +136,10 @@ impl Store {
         Ok(Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) })
     }
 
-    /// A store without a disk and without a thread of its own. A write is visible, and dispatched to watchers, before
-    /// it returns.
+    /// Creates a store without a disk and without a thread. A write is visible, and dispatched to watchers, before it returns.
     ///
-    /// It is for simulations, where nothing may happen while the simulated clock stands still: [`Options::recent`], which
-    /// has a clock, does not count.
+    /// It is for simulations, in which nothing may happen while the simulated clock is stopped. [`Options::recent`] is ignored,
+    /// since it has a clock.
     pub fn in_memory(options: &Options) -> Self {
         let empty = Recovery::new(0, options.history).finish();
         let shared = Arc::new(Shared::new(empty, options.pending, options.quota));
@@ -148,7 +147,7 @@ impl Store {
         Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) }
     }
 
-    /// The current snapshot. All reads of one snapshot agree with each other.
+    /// The current snapshot. All reads of one snapshot are consistent.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared().current.load_full()
     }
@@ -196,11 +195,11 @@ impl Store {
         self.ticket(head, outcome)
     }
 
-    /// Reads a key, lets the function decide, and writes; retries if another writer changed the key meanwhile.
-    /// The function returns `None` to leave the key unchanged.
+    /// Reads a key, lets a function decide on the change, and writes; retries if another writer changed the key meanwhile. The
+    /// function returns `None` to leave the key unchanged. It is called without a lock.
     ///
-    /// It sees all writes accepted so far, durable or not, so that many updates of one key can share one batch.
-    /// Its outcome, an error too, is returned only when the state that it saw is durable. It runs without any lock.
+    /// The function observes all writes accepted so far, durable or not, so that many updates of one key can share one batch.
+    /// The ticket resolves, also to an error, only when the observed state is durable.
     pub fn update<E>(
         &self,
         key: &Key,
@@ -213,8 +212,8 @@ impl Store {
             };
             let edit = match decide(current.as_ref()) {
                 Ok(Some(edit)) => edit,
-                Ok(None) => return self.answer_in(epoch, Ok(UpdateOutcome::Unchanged(current))),
-                Err(refusal) => return self.answer_in(epoch, Err(UpdateError::Refused(refusal))),
+                Ok(None) => return self.resolve_in(epoch, Ok(UpdateOutcome::Unchanged(current))),
+                Err(refusal) => return self.resolve_in(epoch, Err(UpdateError::Refused(refusal))),
             };
             let precondition = current
                 .as_ref()
@@ -231,14 +230,14 @@ impl Store {
                 Err(error) => return self.ticket(head, Err(error.into())),
             }
         }
-        self.answer(Err(WriteError::Contended(key.clone()).into()))
+        self.resolve(Err(WriteError::Contended(key.clone()).into()))
     }
 
-    /// The object at a key as writers see it: with all writes accepted so far, durable or not.
+    /// The object at a key with all writes accepted so far, durable or not.
     ///
-    /// For a writer whose decision takes too long for [`Store::update`], for example because it calls a webhook: it
-    /// decides on this state, writes with [`Store::try_transact`], and starts again after a conflict. It must await
-    /// [`Store::sync_in`] before it reveals what it saw. It asks for the [`Store::epoch`] first.
+    /// This is for a writer whose decision takes too long for [`Store::update`], for example because it calls a webhook. It
+    /// reads the [`Store::epoch`], decides on this state, writes with [`Store::try_transact`], and starts again after a
+    /// conflict. It must await [`Store::sync_in`] before it reveals the state to a client.
     pub fn get_uncommitted(&self, key: &Key) -> Option<Arc<Object>> {
         self.shared().head.lock().get(key).cloned()
     }
@@ -248,26 +247,26 @@ impl Store {
         self.shared().head.lock().revision()
     }
 
-    /// What [`Store::get_uncommitted`] returns from now on is of this epoch, until it changes.
+    /// The current epoch, to which the results of [`Store::get_uncommitted`] belong until it changes.
     pub fn epoch(&self) -> Epoch {
         self.shared().head.lock().epoch()
     }
 
     /// Resolves when all writes accepted so far are durable.
     pub fn sync(&self) -> Ticket<()> {
-        self.answer(Ok(()))
+        self.resolve(Ok(()))
     }
 
-    /// Resolves when all writes accepted so far are durable. Fails if any of the epoch were rolled back.
+    /// Resolves when all writes accepted so far are durable. Fails if writes of the epoch were rolled back.
     pub fn sync_in(&self, epoch: Epoch) -> Ticket<()> {
-        self.answer_in(epoch, Ok(()))
+        self.resolve_in(epoch, Ok(()))
     }
 
-    /// Writes several keys like [`Store::transact`], but returns a conflict at once, so that the writer can retry in
-    /// time for the same batch.
+    /// Writes several keys like [`Store::transact`], but returns a conflict immediately, so that a retry can be part of the same
+    /// batch.
     ///
-    /// What a conflict shows may not be durable yet; see [`Store::get_uncommitted`]. In another epoch than the one that the
-    /// preconditions are of, the first write is a conflict.
+    /// The object in the conflict may not be durable yet; see [`Store::get_uncommitted`]. If the epoch has changed, the first
+    /// write is a conflict.
     pub fn try_transact(
         &self,
         epoch: Epoch,
@@ -279,7 +278,7 @@ impl Store {
             return Err(Conflict { key: first.key.clone(), expected: first.precondition, current });
         }
         let outcome = match <[Write; 1]>::try_from(writes) {
-            // One write needs no state to fall back to.
+            // A single write needs no copy of the state to roll back to.
             Ok([write]) => head.write(write).map(|event| vec![event]),
             Err(writes) => head.transact(writes),
         };
@@ -289,15 +288,15 @@ impl Store {
         }
     }
 
-    /// Watches from a revision: exactly the matching events after it, each once.
+    /// Watches a subtree from a revision. The watch returns exactly the matching events after it, each once.
     pub fn watch(&self, filter: EventFilter, from: Revision) -> Result<Watch, RevisionError> {
         let shared = self.shared();
         let mut ready = VecDeque::new();
-        // Most of history is read without the lock ...
+        // Most events are read from the history without the lock ...
         let recent = shared.current.load_full();
         recent.check(&filter.prefix, from)?;
         ready.extend(recent.history.events(&filter, from).cloned());
-        // ... and only the events since then under it, while no snapshot can be published.
+        // ... and only the events since then with the lock, while no snapshot can be published.
         let (id, queue) = shared.dispatcher.with_index(|index| {
             let now = shared.current.load_full();
             now.check(&filter.prefix, recent.revision)?;
@@ -308,7 +307,7 @@ impl Store {
         Ok(Watch::new(shared.dispatcher.clone(), id, filter, queue, from, ready))
     }
 
-    /// Writes a consistent copy of the current state, to be read by [`crate::restore`], while the store stays in use.
+    /// Writes a consistent copy of the current state for [`crate::restore`]. The store remains usable meanwhile.
     pub fn backup(&self, writer: impl io::Write) -> io::Result<Revision> {
         let snapshot = self.snapshot();
         backup::write(&snapshot, writer)?;
@@ -320,12 +319,12 @@ impl Store {
         self.shared().head.lock().writable()
     }
 
-    /// What objects take of the quota, with all writes accepted so far.
+    /// The bytes that objects use of the quota, with all writes accepted so far.
     pub fn usage(&self) -> Usage {
         self.shared().head.lock().usage()
     }
 
-    /// Current figures.
+    /// The current statistics.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let now = shared.current.load_full();
@@ -358,24 +357,24 @@ impl Store {
         &self.running.shared
     }
 
-    /// A ticket for an outcome derived from the head; it resolves when the head is durable.
-    fn answer<T, E>(&self, outcome: Result<T, E>) -> Ticket<T, E> {
+    /// A ticket for an outcome derived from the head. It resolves when the head is durable.
+    fn resolve<T, E>(&self, outcome: Result<T, E>) -> Ticket<T, E> {
         self.ticket(self.shared().head.lock(), outcome)
     }
 
-    /// The same, if the outcome was derived from the head in an epoch.
-    fn answer_in<T, E: From<WriteError>>(&self, epoch: Epoch, outcome: Result<T, E>) -> Ticket<T, E> {
+    /// A ticket for an outcome derived from the head in an epoch. It fails if the epoch has changed.
+    fn resolve_in<T, E: From<WriteError>>(&self, epoch: Epoch, outcome: Result<T, E>) -> Ticket<T, E> {
         let head = self.shared().head.lock();
         let outcome = if head.epoch() == epoch {
             outcome
         } else {
-            Err(WriteError::Full("writes that others were derived from were taken back".into()).into())
+            Err(WriteError::Full("writes on which this one depends were rolled back".into()).into())
         };
         self.ticket(head, outcome)
     }
 
     fn ticket<T, E>(&self, mut head: MutexGuard<'_, Head>, outcome: Result<T, E>) -> Ticket<T, E> {
-        // What is durable already resolves at once.
+        // If the head is durable already, the ticket resolves immediately.
         let committed = (head.revision() > self.revision()).then(|| head.add_ticket());
         drop(head);
         if committed.is_some() {
@@ -407,9 +406,9 @@ impl Running {
             }
         };
         if let Some(committer) = thread {
-            // Waking a watcher may drop the last store on the committer's own thread, which cannot wait for itself.
+            // Waking a watcher may drop the last store on the committer's thread, which cannot join itself.
             if committer.thread().id() != thread::current().id() {
-                // It catches panics itself.
+                // The committer catches panics, so joining does not fail.
                 let _ = committer.join();
             }
         }

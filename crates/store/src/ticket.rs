@@ -21,9 +21,9 @@ pub(crate) type CommitResult = Result<(), WriteError>;
 #[derive(Debug)]
 #[must_use = "a write is acknowledged once its ticket resolves"]
 pub struct Ticket<T, E = WriteError> {
-    /// None once it was returned.
+    /// The outcome; `None` once it was returned.
     outcome: Option<Result<T, E>>,
-    /// None if it is durable already.
+    /// Resolves when the write is durable; `None` if it is already.
     committed: Option<oneshot::Receiver<CommitResult>>,
 }
 
@@ -56,7 +56,7 @@ impl<T: Unpin, E: From<WriteError> + Unpin> Future for Ticket<T, E> {
                 return Poll::Ready(Err(error.into()));
             }
         }
-        // Polled again after completion, a misuse.
+        // The outcome is missing only if the ticket is polled again after completion.
         Poll::Ready(self.outcome.take().unwrap_or_else(|| Err(WriteError::Closed.into())))
     }
 }

@@ -1,4 +1,4 @@
-//! Watching the changes of a subtree.
+//! Watches of subtrees.
 
 use std::{
     collections::VecDeque,
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use crate::{Event, Object, Prefix, Revision, dispatcher::Dispatcher, ticket::block_on};
 
-/// Which events a watch receives.
+/// A filter for the events of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventFilter {
     /// The subtree.
     pub prefix: Prefix,
-    /// Only events whose object has, or had until then, this attribute (name, value).
+    /// An attribute (name and value) that the object of an event must have, before or after the change.
     pub attribute: Option<(Box<str>, Box<str>)>,
 }
 
@@ -26,7 +26,7 @@ impl EventFilter {
         Self { prefix, attribute: None }
     }
 
-    /// Only changes of objects with this attribute, before or after the change.
+    /// Selects only changes of objects that have an attribute, before or after the change.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
         self.attribute = Some((name.into(), value.into()));
@@ -47,7 +47,7 @@ impl EventFilter {
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
-    /// The watcher was too slow. It may resume from the revision if history still holds it.
+    /// The watcher was too slow. It may resume from the revision if the history still has it.
     #[error("watcher fell too far behind after revision {0}")]
     Lagged(Revision),
     /// The store was closed.
@@ -55,12 +55,12 @@ pub enum WatchEnd {
     Closed,
 }
 
-/// How much may wait for a slow watcher before the store ends its watch.
+/// The limits on the queue of a slow watcher, beyond which the store ends its watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchBuffer {
-    /// The most events.
+    /// The maximum number of events.
     pub events: usize,
-    /// The most bytes of their objects, beyond the first event.
+    /// The maximum bytes of their objects. A single event may exceed it.
     pub bytes: usize,
 }
 
@@ -87,7 +87,7 @@ impl Queue {
         Self { after, watch_buffer, state: Mutex::default() }
     }
 
-    /// Adds an event; false if the buffer is full and the watch ends.
+    /// Adds an event. Returns false if the buffer is full, which ends the watch.
     pub(crate) fn push(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) -> bool {
         if event.revision <= self.after {
             return true;
@@ -97,7 +97,7 @@ impl Queue {
         let full = state.events.len() >= self.watch_buffer.events
             || (!state.events.is_empty() && state.bytes + size > self.watch_buffer.bytes);
         if full {
-            // A watcher that does not read now may never read: drop its events.
+            // The watcher may never read again, so its events are dropped.
             state.events = VecDeque::new();
             state.lagged = true;
         } else {
@@ -108,7 +108,7 @@ impl Queue {
         !full
     }
 
-    /// Ends the watch after its queued events; returns the waker to wake.
+    /// Ends the watch after its queued events. Returns the waker, which the caller wakes without locks.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.state.lock();
         state.closed = true;
@@ -125,9 +125,9 @@ pub struct Watch {
     id: u64,
     filter: EventFilter,
     queue: Arc<Queue>,
-    /// Taken from history or from the queue, not yet returned.
+    /// Events from the history or the queue that are not yet returned.
     ready: VecDeque<Arc<Event>>,
-    /// All matching events up to this revision were returned.
+    /// The revision up to which all matching events were returned.
     returned: Revision,
 }
 
@@ -143,12 +143,12 @@ impl Watch {
         Self { dispatcher, id, filter, queue, ready, returned: from }
     }
 
-    /// The next event, when there is one.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Result<Arc<Event>, WatchEnd> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The next event; blocks this thread until there is one.
+    /// Blocks the thread until the next event.
     pub fn wait_next(&mut self) -> Result<Arc<Event>, WatchEnd> {
         block_on(self.next())
     }
@@ -161,7 +161,7 @@ impl Watch {
         }
     }
 
-    /// The next event, for hand-written futures. The latest context is the one that is woken.
+    /// Polls for the next event, for hand-written futures. Only the latest context is woken.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Event>, WatchEnd>> {
         if self.ready.is_empty() {
             let mut state = self.queue.state.lock();
@@ -177,7 +177,7 @@ impl Watch {
                 }
                 return Poll::Pending;
             }
-            // All at once, so that the dispatcher contends for the lock once per burst and not once per event.
+            // Takes all events, so that the dispatcher contends for the lock once per burst and not once per event.
             std::mem::swap(&mut self.ready, &mut state.events);
             state.bytes = 0;
         }
@@ -198,7 +198,7 @@ impl Watch {
         if !self.ready.is_empty() {
             return self.returned;
         }
-        // Read first: every matching event up to this revision is in the queue.
+        // This is read before the queue: every matching event up to this revision is then in the queue.
         let dispatched = self.dispatcher.dispatched.load(Ordering::Acquire);
         let state = self.queue.state.lock();
         if state.lagged || !state.events.is_empty() { self.returned } else { self.returned.max(dispatched) }

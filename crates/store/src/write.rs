@@ -1,4 +1,4 @@
-//! Writes, and why the store rejects them.
+//! Writes, and the reasons why the store rejects them.
 
 use std::{fmt, sync::Arc};
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use crate::{Attributes, Key, Object, Revision};
 
-/// The largest value in bytes.
+/// The maximum size of a value in bytes.
 pub const MAX_VALUE: usize = 16 << 20;
 
-/// The most bytes that one transaction may write.
+/// The maximum number of bytes of a transaction.
 pub const MAX_TRANSACTION: usize = 64 << 20;
 
-/// One change that a writer requests.
+/// A requested change of one key.
 #[derive(Debug)]
 pub struct Write {
     pub(crate) key: Key,
@@ -32,16 +32,16 @@ pub(crate) enum Limit {
     Margin,
 }
 
-/// What must be true of the key for a write to succeed.
+/// A condition on the key for a write to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
-    /// An object or none.
+    /// Always true.
     Anything,
-    /// No object.
+    /// The key has no object.
     Absent,
-    /// Some object.
+    /// The key has an object.
     Present,
-    /// Exactly the version with this `mod_revision`.
+    /// The object has this `mod_revision`.
     Revision(Revision),
 }
 
@@ -63,7 +63,7 @@ pub enum Edit {
     Put {
         /// The encoded object.
         value: Value,
-        /// What watchers may select by.
+        /// The attributes by which watchers may select the object.
         attributes: Attributes,
     },
     /// Delete the object.
@@ -79,16 +79,16 @@ impl Edit {
 
 /// The encoded object of a write.
 pub enum Value {
-    /// These bytes.
+    /// Bytes that are stored unchanged.
     Plain(Bytes),
-    /// Bytes that contain their own revision, encoded when it is known.
+    /// Bytes that contain the revision of the write, encoded when it is assigned.
     ///
     /// The function runs under the writers' lock, so it should do no more than splice a number into a copy.
     Stamped(Box<dyn FnOnce(Revision) -> Bytes + Send>),
 }
 
 impl Value {
-    /// Bytes that contain their own revision; see [`Value::Stamped`].
+    /// Creates a value that contains the revision of its write; see [`Value::Stamped`].
     pub fn stamped(encode: impl FnOnce(Revision) -> Bytes + Send + 'static) -> Self {
         Self::Stamped(Box::new(encode))
     }
@@ -122,40 +122,40 @@ impl Write {
         Self { key, precondition: Precondition::Anything, edit: Edit::put(value), limit: Limit::None }
     }
 
-    /// Creates an object; a conflict if it exists.
+    /// Creates an object. It is a conflict if the object exists.
     pub fn create(key: Key, value: impl Into<Value>) -> Self {
         Self::put(key, value).precondition(Precondition::Absent)
     }
 
-    /// Deletes an object; a conflict if it does not exist.
+    /// Deletes an object. It is a conflict if the object does not exist.
     pub fn delete(key: Key) -> Self {
         Self { key, precondition: Precondition::Present, edit: Edit::Delete, limit: Limit::None }
     }
 
-    /// What must be true of the key.
+    /// Sets the precondition.
     #[must_use]
     pub fn precondition(mut self, precondition: Precondition) -> Self {
         self.precondition = precondition;
         self
     }
 
-    /// Rejects the write if it makes objects larger than the [`crate::Quota`] allows. Other writes are counted and pass:
-    /// those that the system depends on, and those that make space.
+    /// Rejects the write if it makes the objects larger than the [`crate::Quota`] allows. Other writes are counted, but not
+    /// rejected: those that the system depends on, and those that free space.
     #[must_use]
     pub fn limited(mut self) -> Self {
         self.limit = Limit::Quota;
         self
     }
 
-    /// Rejects the write if it makes objects larger than the [`crate::Quota`] and an eighth of it allow: for writes that go on
-    /// when the store is full, but not without end.
+    /// Rejects the write if it makes the objects larger than nine eighths of the [`crate::Quota`]: for writes that must succeed
+    /// in a full store, within a limit.
     #[must_use]
     pub fn limited_with_margin(mut self) -> Self {
         self.limit = Limit::Margin;
         self
     }
 
-    /// What watchers may select by; ignored by a deletion.
+    /// Sets the attributes by which watchers may select the object; ignored by a deletion.
     #[must_use]
     pub fn attributes(mut self, given: Attributes) -> Self {
         if let Edit::Put { attributes, .. } = &mut self.edit {
@@ -173,7 +173,7 @@ pub struct Conflict {
     pub key: Key,
     /// The precondition.
     pub expected: Precondition,
-    /// The current object; durable.
+    /// The current object.
     pub current: Option<Arc<Object>>,
 }
 
@@ -215,7 +215,7 @@ pub enum WriteError {
         requested: u64,
         /// The bytes of all objects.
         used: u64,
-        /// The most bytes of all objects.
+        /// The maximum bytes of all objects.
         quota: u64,
     },
     /// The objects of the namespace would be larger than [`crate::Quota::namespace_bytes`].
@@ -227,21 +227,21 @@ pub enum WriteError {
         requested: u64,
         /// The bytes of the objects of the namespace.
         used: u64,
-        /// The most bytes of the objects of one namespace.
+        /// The maximum bytes of the objects of one namespace.
         quota: u64,
     },
-    /// Other writers changed the key before each of this writer's attempts.
-    #[error("gave up on {0}: other writers were faster each time")]
+    /// All attempts of the update conflicted with other writers.
+    #[error("too many conflicts: {0} keeps being modified concurrently")]
     Contended(Key),
-    /// Too many bytes wait to become durable.
-    #[error("too many writes wait for the disk")]
+    /// Too many bytes are pending.
+    #[error("too many writes are waiting for the disk")]
     Busy,
-    /// There is no space left on the disk. Nothing was written; later writes may succeed.
+    /// No space is left on the disk. Nothing was written, and later writes may succeed.
     #[error("no space left for the write: {0}")]
     Full(Arc<str>),
     /// The disk failed, so the store serves reads only until it is reopened.
     ///
-    /// The outcome of the write is unknown: it may be there after the next start.
+    /// The outcome of the write is unknown: it may exist after the next start.
     #[error("store is read-only since its journal failed: {0}")]
     ReadOnly(Arc<str>),
     /// The store was closed.

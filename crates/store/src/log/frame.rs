@@ -5,9 +5,9 @@
 //! frame  magic:u32 length:u32 first revision:u64 events:u32 crc32c(payload):u32 log:u32 crc32c(these 28 bytes):u32,
 //!        payload, mark, zeros up to a multiple of 8
 //! ```
-//! A frame is written only when the one before it is durable. So an invalid frame with a valid one after it is
-//! damage. An invalid last frame was either torn by a crash, and then some of its sectors still contain the zeros of
-//! the preallocation (disks write whole sectors), or it is damage too.
+//! A frame is written only after the previous one is durable. So an invalid frame before a valid one is damaged. An invalid last
+//! frame either was torn by a crash or is damaged: if it was torn, some of its sectors still have the zeros of the
+//! preallocation, since disks write whole sectors.
 
 use std::{io, sync::Arc};
 
@@ -27,11 +27,12 @@ const MARK: u8 = 0xA5;
 /// The unit that a disk writes atomically.
 const SECTOR: u64 = 512;
 const ALIGN: usize = 8;
-/// How many bytes of a file are read at once.
+/// The number of bytes of a file that are read at once.
 const WINDOW: usize = 1 << 20;
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// The header of a log file, and the number that its frames carry.
+/// The header of a log file, and the number that its frames contain. The number distinguishes them from frames of an older log
+/// whose blocks the file system has reused.
 pub(super) fn file_header(base: Revision) -> ([u8; FILE_HEADER], u32) {
     let mut header = [0; FILE_HEADER];
     header[..8].copy_from_slice(FILE_MAGIC);
@@ -54,7 +55,8 @@ pub(super) fn encode(frame: &mut Vec<u8>, log: u32, batch: &[Arc<Event>]) {
         put_event(frame, event);
     }
     let payload = &frame[HEADER..];
-    let (length, crc) = (payload.len() as u32, crc32c::crc32c(payload));
+    let length = payload.len() as u32;
+    let crc = crc32c::crc32c(payload);
     let first = batch.first().map_or(0, |event| event.revision);
     frame[0..4].copy_from_slice(&MAGIC.to_le_bytes());
     frame[4..8].copy_from_slice(&length.to_le_bytes());
@@ -85,7 +87,8 @@ impl Header {
         }
         let length = decoder.u32().ok()? as usize;
         let first = decoder.u64().ok()?;
-        let (events, payload) = (decoder.u32().ok()?, decoder.u32().ok()?);
+        let events = decoder.u32().ok()?;
+        let payload = decoder.u32().ok()?;
         let sound = decoder.u32().ok()? == log && Decoder(crc).u32().ok()? == crc32c::crc32c(checked);
         sound.then_some(Self { first, events, length, crc: payload })
     }
@@ -95,16 +98,16 @@ impl Header {
     }
 }
 
-/// What is at an offset in the log.
+/// The content of the log at an offset.
 pub(super) enum Found<'a> {
     Frame {
         header: Header,
         payload: &'a [u8],
         next: u64,
     },
-    /// Only zeros from here on.
+    /// The end of the log: only zeros follow.
     End,
-    /// A frame that was being written at a crash or power loss; its bytes end at `until`.
+    /// A frame that was being written at a crash or power loss. Its bytes end at `until`.
     Torn {
         until: u64,
     },
@@ -133,7 +136,7 @@ impl Reader {
         Ok(self.bytes(0, FILE_HEADER)? == file_header(base).0)
     }
 
-    /// What is at an offset.
+    /// Reads the content at an offset.
     pub(super) fn find(&mut self, offset: u64, log: u32) -> io::Result<Found<'_>> {
         let header = Header::parse(self.bytes(offset, HEADER)?, log);
         match header {
@@ -159,23 +162,23 @@ impl Reader {
         Ok(*mark == MARK && crc32c::crc32c(payload) == header.crc)
     }
 
-    /// Classifies bytes that are no valid frame.
+    /// Classifies bytes that are not a valid frame.
     fn classify(&mut self, offset: u64, header: Option<Header>, log: u32) -> io::Result<Found<'_>> {
         let Some(last) = self.last_nonzero(offset)? else { return Ok(Found::End) };
         let until = header.map_or(last + 1, |header| offset + header.frame() as u64);
-        let mut place = if header.is_some() { until } else { offset + ALIGN as u64 };
-        while place <= last {
-            if let Some(later) = Header::parse(self.bytes(place, HEADER)?, log)
-                && self.is_sound(place, later)?
+        let mut position = if header.is_some() { until } else { offset + ALIGN as u64 };
+        while position <= last {
+            if let Some(later) = Header::parse(self.bytes(position, HEADER)?, log)
+                && self.is_sound(position, later)?
             {
-                return Ok(Found::Damaged("a batch is broken, though later ones are sound"));
+                return Ok(Found::Damaged("a batch is damaged, although a later one is valid"));
             }
-            place += ALIGN as u64;
+            position += ALIGN as u64;
         }
         if last >= until {
-            return Ok(Found::Damaged("there are bytes behind a broken batch"));
+            return Ok(Found::Damaged("there are bytes after a damaged batch"));
         }
-        // The offset of its mark; after the header at least.
+        // The offset of its mark, which is at least the end of the header.
         let end = offset + (HEADER + header.map_or(0, |header| header.length)) as u64;
         if last < end || self.has_unwritten_sector(offset, last)? {
             Ok(Found::Torn { until: last + 1 })
@@ -199,9 +202,9 @@ impl Reader {
 
     fn last_nonzero(&mut self, offset: u64) -> io::Result<Option<u64>> {
         let mut last = None;
-        let mut place = offset;
-        while place < self.size {
-            let bytes = self.bytes(place, ZEROS.len())?;
+        let mut position = offset;
+        while position < self.size {
+            let bytes = self.bytes(position, ZEROS.len())?;
             if bytes.is_empty() {
                 break;
             }
@@ -209,14 +212,14 @@ impl Reader {
             if *bytes != ZEROS[..bytes.len()]
                 && let Some(at) = bytes.iter().rposition(|byte| *byte != 0)
             {
-                last = Some(place + at as u64);
+                last = Some(position + at as u64);
             }
-            place += bytes.len() as u64;
+            position += bytes.len() as u64;
         }
         Ok(last)
     }
 
-    /// `length` bytes, or fewer at the end of the file.
+    /// Reads `length` bytes, or fewer at the end of the file.
     fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let end = offset + length as u64;
         let held = self.start..self.start + self.window.len() as u64;

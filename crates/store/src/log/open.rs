@@ -1,4 +1,4 @@
-//! Opening: recovery from the files in the directory, with all checksums verified.
+//! Opening of a store: recovery from the files in its directory, with all checksums verified.
 
 use std::{
     fs::File,
@@ -21,10 +21,10 @@ use crate::{
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT: &str = "plumb-store 1";
-/// What the format of every version of a store starts with.
+/// The prefix of the format in all versions.
 const FORMAT_OF_ANY_VERSION: &str = "plumb-store ";
 
-/// Whether a directory holds a store, of whichever version. Creates and locks nothing.
+/// Whether a directory contains a store, of any version. Creates and locks nothing.
 pub fn is_store(directory: impl AsRef<Path>) -> bool {
     let mut found = Vec::new();
     let read = File::open(directory.as_ref().join(FORMAT_FILE))
@@ -32,7 +32,7 @@ pub fn is_store(directory: impl AsRef<Path>) -> bool {
     read.is_ok() && found.starts_with(FORMAT_OF_ANY_VERSION.as_bytes())
 }
 
-/// The files that make up a store.
+/// The names of the files of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name {
     Log(Revision),
@@ -66,14 +66,14 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Adds to an error what was being done to which file.
+/// Adds the action and the file to an error.
 fn failed(disk: &dyn Disk, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let file = disk.describe(name);
     move |source| OpenError::Io { action, file, source }
 }
 
 impl Log {
-    /// Opens the log on a disk, or creates one on an empty disk; returns the recovered state.
+    /// Opens the log on a disk, or creates one on an empty disk. Returns the recovered state too.
     pub(crate) fn open(disk: Arc<dyn Disk>, options: &Options) -> Result<(Self, Recovery), OpenError> {
         prepare(disk.as_ref())?;
         let names = disk.names().map_err(failed(disk.as_ref(), "list", ""))?;
@@ -91,7 +91,8 @@ impl Log {
             .map(|n| n.revision())
             .collect();
         bases.sort_unstable();
-        let (mut tail, mut older) = (None, 0);
+        let mut tail = None;
+        let mut older = 0;
         for (at, base) in bases.iter().enumerate() {
             if *base != recovery.revision() {
                 break;
@@ -102,11 +103,11 @@ impl Log {
         }
         let complete = bases.last() == tail.as_ref().map(|log| log.base).as_ref();
         let Some(tail) = tail.filter(|_| complete) else {
-            let what = format!("the log behind revision {} is missing", recovery.revision());
+            let what = format!("the log after revision {} is missing", recovery.revision());
             let file = disk.describe(&log_name(recovery.revision()));
             return Err(Damage { file, offset: 0, what }.into());
         };
-        // Left over by a crash between a checkpoint and the removal of what it supersedes.
+        // These are left over from a crash after a checkpoint, before the files that it supersedes were removed.
         for name in names.iter().filter(|name| name.revision() < start) {
             let name = name.to_string();
             disk.remove(&name).map_err(failed(disk.as_ref(), "remove", &name))?;
@@ -124,7 +125,7 @@ impl Log {
     }
 }
 
-/// Ensures that the disk has a store of a supported format and without unfinished files.
+/// Ensures that the disk has a store with a supported format, and removes unfinished files.
 fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
     let names = disk.names().map_err(failed(disk, "list", ""))?;
     let (unfinished, names): (Vec<_>, Vec<_>) =
@@ -135,7 +136,7 @@ fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
             return Err(OpenError::NotAStore { file: disk.describe(other) });
         }
         if !names.is_empty() && replay(disk, 0, true, &mut Recovery::new(0, 0))?.offset > FILE_HEADER as u64 {
-            let what = "it is missing, though there is a log with writes".into();
+            let what = "it is missing, although there is a log with writes".into();
             return Err(Damage { file: disk.describe(FORMAT_FILE), offset: 0, what }.into());
         }
         Tail::create(disk, 0).map_err(io::Error::from).map_err(failed(disk, "create", &log_name(0)))?;
@@ -190,7 +191,7 @@ fn load(disk: &dyn Disk, revision: Revision, history: usize) -> Result<(Recovery
     match archive::read(&mut input, &disk.describe(&name), history) {
         Ok(recovery) if recovery.revision() == revision => Ok((recovery, size)),
         Ok(other) => {
-            let what = format!("it holds revision {}", other.revision());
+            let what = format!("it has revision {}", other.revision());
             Err(Damage { file: disk.describe(&name), offset: 0, what }.into())
         }
         Err(ArchiveError::Damaged(damage)) => Err(damage.into()),
@@ -198,8 +199,8 @@ fn load(disk: &dyn Disk, revision: Revision, history: usize) -> Result<(Recovery
     }
 }
 
-/// Overwrites a torn frame with zeros: its header last, so that a crash meanwhile leaves a frame that the next start
-/// recognises as torn, too.
+/// Overwrites a torn frame with zeros. The header comes last, so that after a crash meanwhile the next start still recognises
+/// the frame as torn.
 fn blank(file: &dyn DiskFile, offset: u64, until: u64) -> io::Result<()> {
     let body = until.min(offset + frame::HEADER as u64);
     for (from, to) in [(body, until), (offset, body)] {
@@ -230,7 +231,9 @@ fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) 
                 break;
             }
             Found::Torn { .. } => {
-                return Err(damage(offset, "a batch is cut short, though there is a later log".into()).into());
+                return Err(
+                    damage(offset, "a batch is truncated, although there is a later log".into()).into()
+                );
             }
             Found::Damaged(what) => return Err(damage(offset, what.into()).into()),
             Found::Frame { header, payload, next } => {
@@ -253,7 +256,7 @@ fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) 
             file = disk.describe(&name),
             offset,
             bytes = until - offset,
-            "removed a batch that was cut short and had never been acknowledged"
+            "removed a truncated batch, which was never acknowledged"
         );
         blank(file.as_ref(), offset, until).map_err(failed(disk, "repair", &name))?;
     }

@@ -8,7 +8,8 @@ use crate::support::{Follower, all, key, prefix, put, small};
 
 #[test]
 fn a_backup_of_a_busy_store_is_one_moment_of_it() {
-    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let from = tempfile::tempdir().unwrap();
+    let to = tempfile::tempdir().unwrap();
     let store = Store::open(from.path(), small()).unwrap();
     for n in 0..500 {
         let attributes = Attributes::one("node", (n % 3).to_string());

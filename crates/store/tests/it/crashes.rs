@@ -28,7 +28,8 @@ fn the_process_that_writes_until_it_is_killed() {
     let out = Mutex::new(std::io::stdout());
     thread::scope(|scope| {
         for writer in 0..16 {
-            let (store, out) = (&store, &out);
+            let store = &store;
+            let out = &out;
             scope.spawn(move || {
                 for n in 0_u64.. {
                     let at = format!("w{writer}/{}", n % 30);

@@ -88,7 +88,8 @@ fn a_last_batch_whose_sectors_were_written_in_any_order_is_removed() {
     let last = scene.starts[5];
     for missing in last / 512..=(scene.bytes.len() - 1) / 512 {
         let mut torn = scene.bytes.clone();
-        let (from, to) = ((missing * 512).max(last), ((missing + 1) * 512).min(torn.len()));
+        let from = (missing * 512).max(last);
+        let to = ((missing + 1) * 512).min(torn.len());
         torn[from..to].fill(0);
         assert_eq!(texts(&scene.open(&torn).unwrap(), ""), scene.states[5], "sector {missing}");
     }
@@ -140,7 +141,8 @@ fn a_flipped_bit_anywhere_in_the_log_is_reported_with_its_offset() {
 fn a_batch_that_is_missing_in_the_middle_is_reported() {
     let scene = scene();
     for batch in 0..5 {
-        let (from, to) = (scene.starts[batch], scene.starts[batch + 1]);
+        let from = scene.starts[batch];
+        let to = scene.starts[batch + 1];
         let mut blank = scene.bytes.clone();
         blank[from..to].fill(0);
         let mut missing = scene.bytes.clone();

@@ -64,7 +64,8 @@ fn a_slow_writer_sees_accepted_writes_and_gets_a_conflict_at_once() {
     let disk = SimDisk::default();
     let store = open(&disk, small());
     put(&store, "a", "1");
-    let (epoch, seen) = (store.epoch(), store.get_uncommitted(&key("a")).unwrap());
+    let epoch = store.epoch();
+    let seen = store.get_uncommitted(&key("a")).unwrap();
     disk.hold_syncs();
     let mut other = store.write(Write::put(key("a"), "2"));
     disk.wait_for_held_sync();
@@ -161,7 +162,8 @@ fn an_update_of_what_a_full_disk_took_back_is_a_conflict_although_its_revision_w
     disk.wait_for_held_sync();
     disk.set_free(Some(100));
     let full = store.write(Write::put(key("a"), "x".repeat(600_000)));
-    let (epoch, seen) = (store.epoch(), store.get_uncommitted(&key("a")).unwrap());
+    let epoch = store.epoch();
+    let seen = store.get_uncommitted(&key("a")).unwrap();
     disk.let_syncs_go();
     durable.wait().unwrap();
     assert!(matches!(full.wait(), Err(WriteError::Full(_))));

@@ -31,7 +31,8 @@ fn many_writers_of_a_store_in_memory_are_all_counted_and_dispatched_in_order() {
     let store = Store::in_memory(&small());
     let mut follower = Follower::list(&store, &prefix(""));
     let mut watch = store.watch(all(), 0).unwrap();
-    let (writers, each) = (8, 200);
+    let writers = 8;
+    let each = 200;
     thread::scope(|scope| {
         for _ in 0..writers {
             scope.spawn(|| {

@@ -129,7 +129,8 @@ impl SimDisk {
     pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
         let mut state = self.0.state.lock();
         let file = state.find(name).unwrap();
-        let (durable, current) = (bytes.to_vec(), bytes.to_vec());
+        let durable = bytes.to_vec();
+        let current = bytes.to_vec();
         state.files[file] = Content { durable, current, dirty: BTreeSet::new() };
     }
 

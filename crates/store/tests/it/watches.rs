@@ -201,7 +201,9 @@ fn lists_and_watches_under_ten_thousand_concurrent_writes_end_with_exactly_the_f
     let mut options = small();
     options.history = 64 << 20;
     let store = &Store::open(directory.path(), options).unwrap();
-    let (writers, each, followers) = (8, 1_250, 8);
+    let writers = 8;
+    let each = 1_250;
+    let followers = 8;
     let start = &Barrier::new(writers + followers);
     thread::scope(|scope| {
         let writing: Vec<_> = (0..writers)

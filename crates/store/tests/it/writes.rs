@@ -78,7 +78,8 @@ fn a_write_happens_only_if_the_key_is_as_expected_and_else_returns_the_current_v
 #[test]
 fn updates_of_one_key_by_many_writers_are_all_counted() {
     let (_directory, store) = store();
-    let (writers, each) = (16, 100);
+    let writers = 16;
+    let each = 100;
     thread::scope(|scope| {
         for _ in 0..writers {
             scope.spawn(|| {
