@@ -52,7 +52,8 @@ impl<K> fmt::Debug for Api<K> {
 
 impl<K: Resource> From<kube::Api<K>> for Api<K> {
     fn from(api: kube::Api<K>) -> Self {
-        let (path, namespace) = (api.resource_url().to_owned(), api.namespace().map(ToOwned::to_owned));
+        let path = api.resource_url().to_owned();
+        let namespace = api.namespace().map(ToOwned::to_owned);
         Self::new(api.into_client(), path, namespace)
     }
 }

@@ -31,7 +31,9 @@ impl<'de, K: DeserializeOwned> Visitor<'de> for EventVisitor<K> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<K>, A::Error> {
-        let (mut type_, mut skipped, mut event) = (None, None, None);
+        let mut type_ = None;
+        let mut skipped = None;
+        let mut event = None;
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             match (&*key, type_) {
                 ("type", _) => type_ = Some(map.next_value()?),

@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_response_is_kept_as_long_as_its_ttl_says_and_no_longer() {
-        let (now, mut cache) = (Instant::now(), Cache::default());
+        let now = Instant::now();
+        let mut cache = Cache::default();
         let (question, kept) = reply("a.example", 10, 1, now);
         cache.insert(question.clone(), kept);
         assert!(cache.get(&question, now + Duration::from_secs(9)).is_some());
@@ -175,7 +176,8 @@ mod tests {
 
     #[test]
     fn the_cache_has_a_ceiling_of_entries_and_of_bytes() {
-        let (now, mut cache) = (Instant::now(), Cache::default());
+        let now = Instant::now();
+        let mut cache = Cache::default();
         for number in 0..MAX_ENTRIES + 10 {
             let (question, kept) = reply(&format!("{number}.example"), 60, 1, now);
             cache.insert(question, kept);

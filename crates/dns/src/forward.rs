@@ -84,7 +84,8 @@ impl Forwarder {
         }
         // Removed when it is done, and when all who waited for it have gone.
         let entry = UnderwayEntry { forwarder: Arc::downgrade(self), question: question.clone() };
-        let (forwarder, query) = (self.clone(), query.clone());
+        let forwarder = self.clone();
+        let query = query.clone();
         let asking = async move {
             let reply = forwarder.ask(&query, &entry.question).await;
             drop(entry);

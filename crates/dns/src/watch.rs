@@ -16,7 +16,8 @@ use crate::zone::Zone;
 
 /// Watches Services and EndpointSlices until the future is dropped. Objects are not kept beside what the zone has of them.
 pub fn run(client: Client, zone: Arc<RwLock<Zone>>, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
-    let (services_client, services_zone) = (client.clone(), zone.clone());
+    let services_client = client.clone();
+    let services_zone = zone.clone();
     let services = supervisor
         .keep("dns-services", move || watch_services(services_client.clone(), services_zone.clone()));
     let slices = supervisor.keep("dns-endpoint-slices", move || watch_slices(client.clone(), zone.clone()));

@@ -93,7 +93,8 @@ impl KnownFeatures {
 
     /// Reads the same from a peer that may be of another version: what can't be set here is left out and returned.
     pub fn parse_lenient(&self, text: &str) -> (FeatureGates, Vec<FeatureError>) {
-        let (read, mut errors) = (entries(text), Vec::new());
+        let read = entries(text);
+        let mut errors = Vec::new();
         let entries = read.filter_map(|entry| entry.map_err(|error| errors.push(error)).ok()).collect();
         let (gates, refused) = self.apply(entries);
         errors.extend(refused);
@@ -101,7 +102,8 @@ impl KnownFeatures {
     }
 
     fn apply(&self, entries: BTreeMap<String, bool>) -> (FeatureGates, Vec<FeatureError>) {
-        let (mut gates, mut refused) = (FeatureGates::default(), Vec::new());
+        let mut gates = FeatureGates::default();
+        let mut refused = Vec::new();
         for (name, on) in entries {
             match self.0.get(name.as_str()) {
                 None => {
@@ -137,7 +139,8 @@ fn entries(text: &str) -> impl Iterator<Item = Result<(String, bool), FeatureErr
         let Some((name, value)) = entry.split_once('=') else {
             return Err(FeatureError::MissingValue(entry.trim().to_owned()));
         };
-        let (name, value) = (name.trim().to_owned(), value.trim());
+        let name = name.trim().to_owned();
+        let value = value.trim();
         match parse_bool(value) {
             Some(on) => Ok((name, on)),
             None => Err(FeatureError::InvalidValue { name, value: value.to_owned() }),

@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn the_dictionary_has_the_checksum_that_compressed_streams_name() {
-        let (mut a, mut b) = (1_u32, 0_u32);
+        let mut a = 1_u32;
+        let mut b = 0_u32;
         for byte in dictionary() {
             a = (a + u32::from(byte)) % 65_521;
             b = (b + a) % 65_521;

@@ -132,7 +132,8 @@ mod tests {
             ("10.64.0.0/16", "10.64.0.0/16", true, true),
         ];
         for (one, other, covers, overlaps) in table {
-            let (one, other) = (network(one), network(other));
+            let one = network(one);
+            let other = network(other);
             assert_eq!((one.covers(other), one.overlaps(other)), (covers, overlaps), "{one} {other}");
         }
     }

@@ -49,7 +49,8 @@ fn asked(pod: &Pod) -> &str {
 async fn requests_are_those_of_kube() {
     let pods: Api<Pod> = Api::namespaced(client(), "ns");
     let kubes: kube::Api<Pod> = kube::Api::namespaced(client(), "ns");
-    let (post, merge) = (PostParams::default(), PatchParams::default());
+    let post = PostParams::default();
+    let merge = PatchParams::default();
     let patch = Patch::Merge(json!({ "spec": {} }));
     let pod = Pod::default();
     let pairs = vec![
@@ -66,7 +67,8 @@ async fn requests_are_those_of_kube() {
         assert_eq!(asked(&ours.unwrap()), asked(&kubes.unwrap()));
     }
     let selection = ListParams::default().labels("a=b").limit(3);
-    let (ours, kubes) = (pods.list(&selection).await.unwrap(), kubes.list(&selection).await.unwrap());
+    let ours = pods.list(&selection).await.unwrap();
+    let kubes = kubes.list(&selection).await.unwrap();
     assert_eq!(asked(&ours.items[0]), asked(&kubes.items[0]));
     let metadata = pods.list_metadata(&selection).await.unwrap();
     assert!(metadata.items[0].metadata.annotations.is_some());
@@ -206,7 +208,8 @@ async fn a_list_that_is_cut_off_or_not_one_of_objects_is_an_error() {
 
 #[tokio::test]
 async fn an_object_is_handed_out_before_the_next_one_is_read() {
-    let (first, second) = ("{\"items\":[{\"metadata\":{\"name\":\"a\"}}", std::io::Error::other("no more"));
+    let first = "{\"items\":[{\"metadata\":{\"name\":\"a\"}}";
+    let second = std::io::Error::other("no more");
     let pods: Api<Pod> = Api::all(served(vec![Ok(first.to_owned()), Err(second)]));
     let mut names = Vec::new();
     let listed =

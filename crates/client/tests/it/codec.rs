@@ -41,7 +41,8 @@ proptest! {
         object_first in any::<bool>(),
         more in proptest::option::of("[a-z]{1,8}"),
     ) {
-        let (type_, object) = (format!(r#""type":"{type_}""#), format!(r#""object":{object}"#));
+        let type_ = format!(r#""type":"{type_}""#);
+        let object = format!(r#""object":{object}"#);
         let mut parts = if object_first { vec![object, type_] } else { vec![type_, object] };
         // kube takes no notice of fields that it does not know either.
         parts.extend(more.map(|key| format!(r#""{key}s":[1,{{}}]"#)));

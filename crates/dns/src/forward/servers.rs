@@ -158,7 +158,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resolv.conf");
         std::fs::write(&file, "192.0.2.1\n10.96.0.10\n192.0.2.2\n").unwrap();
-        let (servers, now) = (servers(file), Instant::now());
+        let servers = servers(file);
+        let now = Instant::now();
         assert_eq!(hosts(&servers.candidates(now)), ["192.0.2.1", "192.0.2.2", "192.0.2.1"]);
         servers.failed("192.0.2.1:53".parse().unwrap(), now);
         assert_eq!(hosts(&servers.candidates(now)), ["192.0.2.2", "192.0.2.1", "192.0.2.2"]);
@@ -172,7 +173,8 @@ mod tests {
     fn the_file_is_read_again_when_it_changes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resolv.conf");
-        let (servers, start) = (servers(file.clone()), Instant::now());
+        let servers = servers(file.clone());
+        let start = Instant::now();
         assert_eq!(hosts(&servers.candidates(start)), [""; 0]);
         std::fs::write(&file, "192.0.2.1\n").unwrap();
         assert_eq!(hosts(&servers.candidates(start)), [""; 0], "it is looked at once a second");

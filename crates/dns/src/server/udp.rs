@@ -58,7 +58,8 @@ fn receive(
             Handled::Pending(pending) => match server.pending.enter(client.ip()) {
                 None => server.refuse(&pending),
                 Some(slot) => {
-                    let (server, socket) = (server.clone(), socket.clone());
+                    let server = server.clone();
+                    let socket = socket.clone();
                     waiting.spawn(async move {
                         let _slot = slot;
                         let response = server.resolve(*pending).await;

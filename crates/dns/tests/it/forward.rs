@@ -38,8 +38,10 @@ impl Upstream {
         let udp = UdpSocket::bind((address, port)).await.unwrap();
         let address = udp.local_addr().unwrap();
         let tcp = TcpListener::bind(address).await.unwrap();
-        let (reply, queries) = (Arc::new(reply), Arc::new(AtomicUsize::new(0)));
-        let (counted, replied) = (queries.clone(), reply.clone());
+        let reply = Arc::new(reply);
+        let queries = Arc::new(AtomicUsize::new(0));
+        let counted = queries.clone();
+        let replied = reply.clone();
         let datagrams = tokio::spawn(async move {
             let mut buffer = [0; 4096];
             loop {
