@@ -162,6 +162,33 @@ fn a_process_that_may_use_hardly_any_cpu_is_removed_with_its_groups() {
 }
 
 #[test]
+fn what_is_killed_exits_without_the_shares_and_the_quota_of_its_pod() {
+    let test = "what_is_killed_exits_without_the_shares_and_the_quota_of_its_pod";
+    let Some(tree) = OwnTree::new(test) else { return };
+    let pod = tree.0.pod(QosClass::BestEffort, "s1");
+    let group = pod.child("c", WeightScale::Quadratic);
+    group.create().unwrap();
+    let Some(freezer) = pod.folder(Controller::Freezer) else {
+        plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: the controller freezer is of v1"));
+        return;
+    };
+    let mut inmate = Inmate::run(&group, "sleep 1000");
+    let cgroup_of_cpu = || {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", inmate.0.id())).unwrap();
+        let is_cpu = |line: &&str| line.split(':').nth(1).unwrap().split(',').any(|name| name == "cpu");
+        text.lines().find(is_cpu).unwrap().rsplit(':').next().unwrap().to_owned()
+    };
+    assert!(cgroup_of_cpu().ends_with("/c"));
+    // It cannot exit while its pod is frozen, as one cannot that gets no CPU time.
+    fs::write(freezer.join("freezer.state"), "FROZEN").unwrap();
+    group.kill().unwrap();
+    let cgroup = cgroup_of_cpu();
+    fs::write(freezer.join("freezer.state"), "THAWED").unwrap();
+    assert_eq!(cgroup, "/");
+    assert!(!inmate.0.wait().unwrap().success());
+}
+
+#[test]
 fn file_pages_are_reclaimed_on_request() {
     let Some(tree) = OwnTree::new("file_pages_are_reclaimed_on_request") else { return };
     let group = tree.0.pod(QosClass::Burstable, "r1").child("c", WeightScale::Quadratic);

@@ -135,6 +135,18 @@ fn what_is_killed_has_no_quota_that_delays_its_exit() {
 }
 
 #[test]
+fn what_is_killed_has_no_shares_that_delay_its_exit() {
+    let fake = Fake::new();
+    fake.put("cgroup.kill", "");
+    fake.put("cgroup.procs", "4194303\n");
+    let root = fake.folder.path().join("cgroup.procs");
+    fs::write(&root, "").unwrap();
+    fake.group.kill().unwrap();
+    assert!(fake.starts_with("cgroup.kill", "1"));
+    assert_eq!(fs::read_to_string(root).unwrap(), "4194303");
+}
+
+#[test]
 fn swap_is_what_is_left_of_both() {
     let fake = Fake::new();
     let table = [(65_536, 65_536, "65536", "0"), (65_536, 98_304, "65536", "32768"), (-1, -1, "max", "max")];
