@@ -7,6 +7,7 @@
 //! | logs, commands, proxies | [`Limits::streams`] | as many as are free |
 //! | watches that send their initial events | [`Limits::initial_lists`], until these are sent | 3 times what is free |
 //! | bytes of lists | [`Limits::lists`], until they are sent | 3 times what is free |
+//! | bytes of large events of watches | [`Limits::events`], until they are read; beyond it [the oldest are dropped](crate::watch) | 3 times what is free |
 //! | requests whose body has not arrived yet | [`Limits::receiving`], until it has | 3 times what is free |
 //! | bytes of such heads, and of what has arrived of their bodies | [`Limits::arriving`], until the body has | 3 times what is free |
 //! | bytes of bodies | [`Limits::bodies`], until the response | 3 times what is free |
@@ -33,6 +34,7 @@ use crate::error::ApiError;
 use crate::share::{Exhausted, Held, Pool};
 use crate::target::{Target, Verb};
 use crate::user::User;
+use crate::watch::Lines;
 
 /// How many times the free permits one user may hold: of short requests, and of long-running ones.
 const OF_SHORT: usize = 3;
@@ -56,6 +58,8 @@ pub struct Limits {
     pub initial_lists: usize,
     /// Bytes of lists that are being sent.
     pub lists: usize,
+    /// Bytes of encoded events that watches hold until their clients read them; as much again for nodes.
+    pub events: usize,
     /// Requests whose body has not arrived yet.
     pub receiving: usize,
     /// Bytes of request bodies in memory.
@@ -77,6 +81,7 @@ impl Default for Limits {
             streams: 1_000,
             initial_lists: 400,
             lists: 512 << 20,
+            events: 128 << 20,
             receiving: 400,
             bodies: 256 << 20,
             arriving: 64 << 20,
@@ -96,6 +101,9 @@ pub(crate) struct InFlight {
     streams: Arc<Pool>,
     initial_lists: Arc<Pool>,
     lists: Arc<Pool>,
+    /// In kibibytes, as those of nodes.
+    events: Arc<Lines>,
+    events_of_nodes: Arc<Lines>,
     pub(crate) receiving: Arc<Pool>,
     /// In kibibytes.
     pub(crate) bodies: Arc<Pool>,
@@ -163,6 +171,8 @@ impl InFlight {
             streams: Pool::new(limits.streams, OF_LONG),
             initial_lists: Pool::new(limits.initial_lists, OF_SHORT),
             lists: Pool::new(limits.lists / UNIT, OF_SHORT),
+            events: Lines::new(Pool::new(limits.events / UNIT, OF_SHORT)),
+            events_of_nodes: Lines::new(Pool::new(limits.events / UNIT, OF_SHORT)),
             receiving: Pool::new(limits.receiving, OF_SHORT),
             bodies: Pool::new(limits.bodies / UNIT, OF_SHORT),
             arriving: Pool::new(limits.arriving / UNIT, OF_SHORT),
@@ -214,6 +224,15 @@ impl InFlight {
         Ok(self.initial_lists.try_take(user.name(), 1)?)
     }
 
+    /// The encoded events of watches of the same class; `None` for watches of this process, whose readers are its components.
+    pub(crate) fn events(&self, origin: Origin) -> Option<&Arc<Lines>> {
+        match origin {
+            Origin::Client => Some(&self.events),
+            Origin::RemoteNode => Some(&self.events_of_nodes),
+            Origin::Component | Origin::LocalNode => None,
+        }
+    }
+
     /// Adds to what a request holds until it holds this number of bytes for its list, until the list is sent. A list that is
     /// larger than half of the limit counts as half of it, so that it can be sent at all.
     pub(crate) fn hold_list(
@@ -255,6 +274,8 @@ impl InFlight {
             ("connect", "all", &self.streams),
             ("watch-initial-list", "all", &self.initial_lists),
             ("list-kibibytes", "all", &self.lists),
+            ("watch-event-kibibytes", "users", self.events.pool()),
+            ("watch-event-kibibytes", "system-nodes", self.events_of_nodes.pool()),
             ("request-body", "all", &self.receiving),
             ("request-body-kibibytes", "all", &self.bodies),
             ("request-body-arriving-kibibytes", "all", &self.arriving),

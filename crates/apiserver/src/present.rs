@@ -152,6 +152,17 @@ impl View {
         format!("*{package}.{}{suffix}", self.scope.row.kind())
     }
 
+    /// What a line of a watch depends on besides its object and its kind. `None` for tables, whose ages change with time.
+    pub(crate) fn shared_form(&self) -> Option<String> {
+        let form = match self.accepted.form {
+            Form::Whole => "",
+            Form::Metadata => self.accepted.meta_version,
+            Form::Table | Form::MetadataList => return None,
+        };
+        let (group_version, kind) = (self.scope.request_row().api_version(), self.scope.request_row().kind());
+        Some(format!("{group_version} {kind} {form} {}", self.managers))
+    }
+
     /// A line of a watch.
     pub(crate) fn line(&self, kind: &str, bytes: &Bytes, columns: bool) -> Option<Bytes> {
         let mut line = BytesMut::with_capacity(bytes.len() + LINE);

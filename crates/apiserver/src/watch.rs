@@ -1,6 +1,9 @@
 //! Watches: the objects that exist, and then the events of their changes.
 
+mod lines;
+
 use std::collections::VecDeque;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +19,8 @@ use plumb_store::{Event, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEn
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+pub(crate) use self::lines::Lines;
+use self::lines::{Outgoing, Sending, SharedKey, TooSlow};
 use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented};
@@ -51,7 +56,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let store = call.cluster().store();
     if let Some(asked) = options.revision.filter(|asked| *asked > store.revision()) {
         let error = ApiError::too_large_resource_version(asked, store.revision());
-        return Ok(respond(stream::once(ready(error_event(&error)))));
+        return Ok(respond(stream::once(ready(Ok(error_event(&error))))));
     }
     let (initial, from) = if options.initial_events {
         let held = call.server.in_flight().initial_list(call.state.origin, &call.info.user)?;
@@ -65,13 +70,15 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     // client-go's RetryWatcher retries after an HTTP error for ever.
     let watch = match store.watch(filter, from) {
         Ok(watch) => watch,
-        Err(error) => return Ok(respond(stream::once(ready(error_event(&gone(error)))))),
+        Err(error) => return Ok(respond(stream::once(ready(Ok(error_event(&gone(error))))))),
     };
     let target = &call.info.target;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let watcher = Watcher {
         row: call.scope.row.clone(),
         view: View::of(call)?,
+        large: call.server.in_flight().events(call.state.origin).cloned(),
+        user: call.info.user.name().to_owned(),
         watched: call.server.metrics().watched(&target.group, &target.version, &target.resource),
         selection,
         announce_end: options.initial_events && options.bookmarks,
@@ -90,9 +97,9 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(respond(watcher.lines()))
 }
 
-fn respond(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
-    let lines = lines.map(|line| Ok(Frame::data(line)));
-    let mut response = Response::new(Body::stream(StreamBody::new(lines)));
+fn respond(lines: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response<Body> {
+    let frames = lines.map(|line| line.map(Frame::data));
+    let mut response = Response::new(Body::stream(StreamBody::new(frames)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -156,6 +163,9 @@ impl Initial {
 struct Watcher {
     row: Row,
     view: View,
+    /// Where large lines count; for clients that are connected through a socket.
+    large: Option<Arc<Lines>>,
+    user: String,
     watched: Arc<Watched>,
     selection: Selection,
     /// Whether a bookmark marks the end of the initial events.
@@ -176,23 +186,42 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// All lines to send.
-    fn lines(self) -> impl Stream<Item = Bytes> + Send + 'static {
-        stream::unfold(Some(self), |watcher| async move {
-            let mut watcher = watcher?;
-            let (line, ended) = watcher.next().await?;
-            Some((line, (!ended).then_some(watcher)))
+    /// All lines to send. An error is that a line was dropped, which the client has read too slowly.
+    fn lines(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        let watched = Arc::clone(&self.watched);
+        stream::unfold((Some(self), None::<Sending>), move |(mut watcher, mut sending)| {
+            let watched = Arc::clone(&watched);
+            async move {
+                loop {
+                    match sending.as_mut().and_then(Sending::chunk) {
+                        Some(Ok(chunk)) => return Some((Ok(chunk), (watcher, sending))),
+                        Some(Err(error)) => {
+                            watched.terminated();
+                            return Some((Err(error), (None, None)));
+                        }
+                        None => {}
+                    }
+                    let (line, ended) = watcher.as_mut()?.next().await?;
+                    if ended {
+                        watcher = None;
+                    }
+                    match line {
+                        Outgoing::Small(line) => return Some((Ok(line), (watcher, None))),
+                        Outgoing::Large(line) => sending = Some(line),
+                    }
+                }
+            }
         })
     }
 
     /// The next line to send, and whether it is the last. None when the watch is over.
-    async fn next(&mut self) -> Option<(Bytes, bool)> {
+    async fn next(&mut self) -> Option<(Outgoing, bool)> {
         while let Some(initial) = &mut self.initial {
             if self.shutdown.as_ref().is_some_and(Shutdown::is_requested) {
                 return None;
             }
             if Instant::now() > initial.deadline {
-                return Some((self.too_slow(), true));
+                return Some((self.too_slow().into(), true));
             }
             let next = initial.next(&self.selection, &self.row);
             let next = tokio::select! {
@@ -201,10 +230,10 @@ impl Watcher {
                 () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
             };
             match next {
-                Err(error) => return Some((error_event(&error), true)),
+                Err(error) => return Some((error_event(&error).into(), true)),
                 Ok(Some(object)) => {
-                    if let Some(line) = self.line("ADDED", &object.value) {
-                        return Some((line, false));
+                    if let Some(line) = self.line("ADDED", &object.value).await? {
+                        return Some(line);
                     }
                     continue;
                 }
@@ -212,7 +241,7 @@ impl Watcher {
             }
             self.initial = None;
             if self.announce_end {
-                return Some((self.bookmark(self.last_revision, true), false));
+                return Some((self.bookmark(self.last_revision, true).into(), false));
             }
         }
         loop {
@@ -230,15 +259,15 @@ impl Watcher {
                             () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
                         };
                         match states {
-                            Err(error) => return Some((error_event(&error), true)),
-                            Ok(states) => if let Some(line) = self.event(event.revision, states) {
-                                return Some((line, false));
+                            Err(error) => return Some((error_event(&error).into(), true)),
+                            Ok(states) => if let Some(line) = self.event(event.revision, states).await? {
+                                return Some(line);
                             }
                         }
                     }
                     Err(WatchEnd::Closed) => return None,
                     Err(WatchEnd::Lagged(_)) => {
-                        return Some((self.too_slow(), true));
+                        return Some((self.too_slow().into(), true));
                     }
                 },
                 () = &mut self.bookmark_timer, if self.bookmarks => {
@@ -246,7 +275,7 @@ impl Watcher {
                     let progress = self.watch.progress();
                     if progress > self.last_revision {
                         self.last_revision = progress;
-                        return Some((self.bookmark(progress, false), false));
+                        return Some((self.bookmark(progress, false).into(), false));
                     }
                 }
             }
@@ -259,27 +288,54 @@ impl Watcher {
         error_event(&ApiError::expired("the watcher is too slow and has to list again"))
     }
 
-    /// The event for this client. An object that enters the selection is added, and one that leaves it is deleted.
-    fn event(&mut self, revision: Revision, (previous, current): States) -> Option<Bytes> {
+    /// The event for this client. An object that enters the selection is added, and one that leaves it is deleted. The outer
+    /// option is `None` when the watch is over.
+    async fn event(
+        &mut self,
+        revision: Revision,
+        (previous, current): States,
+    ) -> Option<Option<(Outgoing, bool)>> {
         let wanted = |object: Option<Arc<Object>>| object.filter(|object| self.selection.selects(object));
         match (wanted(previous), wanted(current)) {
-            (None, Some(now)) => self.line("ADDED", &now.value),
-            (Some(_), Some(now)) => self.line("MODIFIED", &now.value),
+            (None, Some(now)) => self.line("ADDED", &now.value).await,
+            (Some(_), Some(now)) => self.line("MODIFIED", &now.value).await,
             (Some(before), None) => {
                 // A DELETED event has the last object that the selection matched, and the revision of the event: the
                 // client may not be allowed to read the current one.
                 let bytes = restamp(&presented(&self.row, &before.value), revision);
-                self.line("DELETED", &bytes)
+                self.line("DELETED", &bytes).await
             }
-            (None, None) => None,
+            (None, None) => Some(None),
         }
     }
 
-    fn line(&mut self, kind: &str, bytes: &Bytes) -> Option<Bytes> {
-        let bytes = &presented(&self.row, bytes);
-        let line = self.view.line(kind, bytes, !std::mem::replace(&mut self.sent_columns, true))?;
+    /// The line of an object, and whether it is the last one. Watches share it if the object is the stored one.
+    async fn line(&mut self, kind: &'static str, bytes: &Bytes) -> Option<Option<(Outgoing, bool)>> {
+        let columns = !std::mem::replace(&mut self.sent_columns, true);
+        let (view, row) = (&self.view, &self.row);
+        let encode = || view.line(kind, &presented(row, bytes), columns);
+        let line = match &self.large {
+            None => encode().map(Outgoing::Small),
+            Some(large) => {
+                let is_stored = kind != "DELETED" && !has_converter(row);
+                let shared = is_stored
+                    .then(|| view.shared_form())
+                    .flatten()
+                    .map(|view| (SharedKey { object: bytes.as_ptr().addr(), kind, view }, bytes.clone()));
+                let line = tokio::select! {
+                    biased;
+                    () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
+                    line = large.line(&self.user, bytes.len(), shared, encode) => line,
+                };
+                match line {
+                    Ok(line) => line,
+                    Err(TooSlow) => return Some(Some((self.too_slow().into(), true))),
+                }
+            }
+        };
+        let Some(line) = line else { return Some(None) };
         self.watched.sent(line.len());
-        Some(line)
+        Some(Some((line, false)))
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {

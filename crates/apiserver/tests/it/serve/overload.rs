@@ -307,6 +307,33 @@ async fn watches_and_the_lists_they_begin_with_are_limited_by_user() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_share_a_large_event_that_is_not_read_until_the_last_of_them_ends() {
+    let api = Api::start(Limits { events: 1 << 20, ..Limits::default() });
+    api.fill("large", 300_000).await;
+    let kibibytes = "apiserver_flowcontrol_current_executing_seats{flow_schema=\"users\",priority_level=\"watch-event-kibibytes\"}";
+    let mut alice = api.unread("alice").await;
+    let mut unread = Vec::new();
+    // Without sharing it, three of them would be beyond the share of a user.
+    for _ in 0..10 {
+        let response = alice.send(&format!("{MAPS}?watch=1")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        unread.push(response);
+    }
+    let mut bob = api.client("bob").http2().await.unwrap();
+    let mut body = bob.send(&format!("{MAPS}?watch=1")).await.unwrap().into_body();
+    let mut read = Vec::new();
+    while !read.ends_with(b"}\n") {
+        read.extend(soon(body.frame()).await.unwrap().unwrap().into_data().unwrap());
+    }
+    let event: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "large");
+    let held = api.figure(kibibytes).await;
+    assert!((293..300).contains(&held), "{held} KiB");
+    drop((body, unread, alice));
+    api.until(kibibytes, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bytes_of_lists_are_limited_until_they_are_sent() {
     let api = Api::start(Limits { lists: 1 << 20, ..Limits::default() });
     for i in 0..3 {
