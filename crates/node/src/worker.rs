@@ -48,7 +48,9 @@ use tokio::sync::mpsc;
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
 use crate::journal::Entry;
-use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase};
+use crate::lifecycle::{
+    Action, Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase,
+};
 use crate::node::Node;
 use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
 use crate::probe::ProbeReport;
@@ -429,7 +431,7 @@ impl Worker {
         self.observe().await?;
         self.stop_after_failed_hooks();
         self.enforce_deadline();
-        let cgroups = self.cgroups();
+        let mut cgroups = self.cgroups();
         let actual = cgroups.resources(&self.info.shape, &self.entry.allocation.allocated);
         if self.state.holds_allocation() {
             self.node.allocations.set_actual(&self.uid, actual.clone()).await;
@@ -448,6 +450,9 @@ impl Worker {
         self.report_termination();
         if !decision.actions.is_empty() {
             self.observation.mark(Outdated::All);
+            if decision.actions.iter().any(|action| matches!(action, Action::Start { .. })) {
+                self.raise_pod(&steps, &mut cgroups).await;
+            }
             if self.act(&decision, cgroups.clone()).await? {
                 return Ok(Requeue::Now);
             }

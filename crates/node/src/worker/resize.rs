@@ -128,6 +128,20 @@ impl Worker {
         })
     }
 
+    /// Raises the limits of the pod's cgroup before a container starts, if that is the first step of a resize: within the former
+    /// ones a container that ran out of memory would do so again, and wait out another backoff.
+    pub(super) async fn raise_pod(&mut self, steps: &[Step], now: &mut CgroupState) {
+        let Some(Step::Pod(to)) = steps.first().copied() else { return };
+        if decreases(now.pod.limits.memory, to.limits.memory) {
+            return;
+        }
+        self.actuation.generation.get_or_insert(self.entry.allocation.generation);
+        // The resize itself reports an error. Until it succeeds, the container starts within the limits that are applied.
+        if let Err(error) = self.set_pod(now, to).await {
+            tracing::debug!(uid = self.uid, %error, "cannot raise the limits of a pod before a container starts");
+        }
+    }
+
     /// Whether the runtime has confirmed the resources of the containers' cgroups.
     pub(super) fn confirmation(&self) -> Confirmation {
         let mut confirmation = Confirmation::Confirmed;

@@ -133,9 +133,15 @@ async fn a_resize_ends_the_crash_loop_backoff_of_a_container_that_ran_out_of_mem
         // Resources that are not allocated change nothing.
         site.resize("a", equal("100m", "1000Gi")).await;
         site.until("a", |pod| waits(pod) && condition(pod, "PodResizePending").is_some()).await;
+        site.faults.record();
         site.resize("a", equal("100m", "256Mi")).await;
         let pod = site.settled("a").await;
         assert!(status(&pod).state.unwrap().running.is_some(), "{policy}");
+        // Within the former limit of the pod it would run out of memory again.
+        let sets = [Call::UpdateSandboxResources, Call::CreateContainer, Call::UpdateContainerResources];
+        let calls = site.faults.recorded().into_iter().map(|invocation| invocation.call);
+        let calls: Vec<Call> = calls.filter(|call| sets.contains(call)).collect();
+        assert_eq!(calls, [Call::UpdateSandboxResources, Call::CreateContainer], "{policy}");
     }
 }
 
