@@ -37,6 +37,8 @@ const ALL: &str = "all";
 pub(crate) const CONTROLLERS: &str = "controllers";
 /// The nodes, by name.
 pub(crate) const NODE: &str = "node";
+/// The component that holds workloads while it resizes their pods.
+const ROLLOUT: &str = "rollout";
 
 /// The components, in the order in which they are started.
 static TABLE: &[Component] = &[
@@ -81,7 +83,7 @@ static TABLE: &[Component] = &[
         start: Start::Tasks(autoscaler::start),
     },
     Component {
-        name: "rollout",
+        name: ROLLOUT,
         about: "CloneSets, and in-place rollout of changed resources in pod templates (feature gate)",
         features: plumb_rollout::features::FEATURES,
         webhook: Some(Webhook {
@@ -186,7 +188,8 @@ impl Components {
             Start::Tasks(start) => Some(start(context)),
             Start::ByItself => None,
         });
-        starts.chain([self.unregister_absent(context)]).collect()
+        let release = (!self.contains(ROLLOUT)).then(|| rollout::release_absent(context));
+        starts.chain([self.unregister_absent(context)]).chain(release).collect()
     }
 
     /// Removes the webhooks that an earlier `plumb up` registered for components that do not run now: the API server would

@@ -11,7 +11,8 @@ use plumb_controllers::{GROUPS, user_of};
 use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
 use plumb_rollout::install::install;
 use plumb_rollout::webhook::{self, HoldWebhook};
-use plumb_rollout::{Config, Rollout};
+use plumb_rollout::workloads::held;
+use plumb_rollout::{Config, Rollout, release_all};
 use tokio::task::JoinSet;
 
 use crate::components::Context;
@@ -56,6 +57,47 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         }
     });
     running
+}
+
+/// How long a release may take. Then it is tried again.
+const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Releases the workloads that the rollout of an earlier `plumb up` holds, where this one runs none: they would stay paused for
+/// good. Their own controllers recreate the pods that were not resized.
+pub(crate) fn release_absent(context: &Context<'_>) -> JoinSet<()> {
+    let user = User::new(user_of(plumb_roles::ROLLOUT.account), "", GROUPS);
+    let client = Client::new(context.count(context.server.inside(user)), "default");
+    let config = Config {
+        supervisor: context.supervisor.clone(),
+        metrics: context.metrics.clone(),
+        ..Config::new(client, context.rules.clone(), false)
+    };
+    let mut running = JoinSet::new();
+    let release = move || release_held(config.clone());
+    running.spawn(context.supervisor.finish_one_of("absent-rollout", release));
+    running
+}
+
+async fn release_held(config: Config) {
+    let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
+    loop {
+        match held(&config.write).await {
+            Ok(held) if held.is_empty() => return,
+            Ok(held) => {
+                let workloads = held.join(", ");
+                if tokio::time::timeout(RELEASE_TIMEOUT, release_all(config.clone())).await.is_ok() {
+                    tracing::info!(
+                        workloads,
+                        "released what a rollout held: the component rollout does not run"
+                    );
+                    return;
+                }
+                tracing::warn!(workloads, "cannot release what a rollout holds, will retry");
+            }
+            Err(error) => tracing::warn!(%error, "cannot list what a rollout holds, will retry"),
+        }
+        backoff.wait().await;
+    }
 }
 
 /// Removes the configuration of a webhook that was served while the feature gate was on, however often that has to be tried.

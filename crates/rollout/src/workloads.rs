@@ -19,6 +19,7 @@
 
 mod admission;
 mod condition;
+mod held;
 mod informers;
 mod kind;
 mod object;
@@ -35,6 +36,7 @@ mod write;
 
 pub use crate::engine::CONDITION;
 pub use admission::{AdmissionContext, Admitted, admit};
+pub use held::{HeldError, held};
 pub use kind::WorkloadKind;
 pub use record::{Hold, TemplateResources, WorkloadRecord, revision_of};
 pub use replica_sets::{HELD_ANNOTATION, Live, Step, next_step, release_step};

@@ -1,6 +1,7 @@
 //! The rollout that `plumb up` runs: CloneSets, and workloads whose pods are resized when their template changes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -208,11 +209,9 @@ async fn without_the_gate_pods_are_recreated_and_nothing_is_registered() {
     eventually(async || run(&cluster, &["status", "deploy/web"]) == done).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_is_released_if_the_gate_is_turned_off_meanwhile() {
-    let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("data");
-    let cluster = Cluster::start_with(&data, &on());
+/// A cluster that is stopped while a rollout holds a Deployment, and started with these flags, which release it.
+async fn restarted_with(data: &Path, flags: &[&str]) -> Cluster {
+    let cluster = Cluster::start_with(data, &on());
     let client = cluster.client().await;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     until(&webhooks, "plumb-rollout-webhook", |_: &MutatingWebhookConfiguration| true).await;
@@ -225,17 +224,31 @@ async fn a_rollout_is_released_if_the_gate_is_turned_off_meanwhile() {
     assert_eq!(held.spec.unwrap().paused, Some(true));
     assert!(cluster.stop().success());
 
-    let cluster = Cluster::start_with(&data, &FLAGS);
+    let cluster = Cluster::start_with(data, flags);
     let client = cluster.client().await;
     let after = uids(&until_pods(&client, "web", 2, "150m").await);
     assert!(before.is_disjoint(&after), "the Deployment's own controller has recreated them");
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     let web = deployments.get("web").await.unwrap();
     assert_eq!(web.spec.unwrap().paused, None);
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_released_if_the_gate_is_turned_off_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = restarted_with(&folder.path().join("data"), &FLAGS).await;
     let done =
         "deployment/web: no in-place rollout: the last change was rolled out by the Deployment controller\n";
     let done = (Some(0), done.to_owned());
     eventually(async || run(&cluster, &["rollout", "status", "deploy/web"]) == done).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_is_released_if_its_component_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = [&["--components", "apiserver,controllers,scheduler,node"], &FLAGS[2..]].concat();
+    restarted_with(&folder.path().join("data"), &flags).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
