@@ -1,5 +1,6 @@
 //! Attacks on a cluster, from outside of the binary. docs/security.md has a row for each.
 
+mod containerd;
 mod data_dir;
 mod exhaustion;
 mod http;

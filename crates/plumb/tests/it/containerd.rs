@@ -1,6 +1,7 @@
 //! `plumb up --runtime cri` with a real containerd. `.ci/containerd` runs these tests.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use futures_util::SinkExt as _;
@@ -43,9 +44,14 @@ impl Site {
         Self { containerd, folder: tempfile::tempdir().unwrap() }
     }
 
+    /// The data directory of its clusters.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
     /// A cluster on the data directory. It is in the mount namespace of containerd, which has to see volumes.
     pub(crate) fn up(&self, flags: &[&str]) -> Cluster {
-        let data = self.folder.path().join("data");
+        let data = self.data();
         std::fs::create_dir_all(&data).unwrap();
         let mut command = up(&data);
         command.args(["--runtime", "cri", "--container-runtime-endpoint", &self.containerd.endpoint()]);

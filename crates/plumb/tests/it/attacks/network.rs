@@ -8,6 +8,7 @@ use http::Method;
 use serde_json::json;
 use tokio::net::TcpListener;
 
+use crate::it::cluster::Cluster;
 use crate::it::exec::start_with;
 use crate::it::nodes::machine::Machine;
 use crate::it::wire::{Speech, soon};
@@ -19,6 +20,13 @@ async fn a_pod_address_in_the_status_does_not_lead_the_pod_proxy_to_the_loopback
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     start_with(&cluster, json!({})).await;
+    proxies_to_a_changing_pod_address(&cluster).await;
+    drop(cluster);
+    machine.clear().await;
+}
+
+/// Asks for the proxy of the pod `web` while its status changes.
+pub(super) async fn proxies_to_a_changing_pod_address(cluster: &Cluster) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let reached = tokio::spawn(async move { listener.accept().await });
@@ -66,6 +74,4 @@ async fn a_pod_address_in_the_status_does_not_lead_the_pod_proxy_to_the_loopback
     assert!(patches.await.unwrap() > 0);
     assert!(!reached.is_finished(), "a request reached the loopback interface of the node");
     reached.abort();
-    drop(cluster);
-    machine.clear().await;
 }

@@ -1,6 +1,7 @@
 //! Attacks of a container on its node.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use plumb_resize::qos::QosClass;
 use plumb_runtime::builtin::cgroup_of;
@@ -15,23 +16,31 @@ use crate::it::nodes::machine::{Machine, pods, soon};
 use crate::it::streams::{listen, open, spdy, text};
 use crate::it::wire;
 
+/// A script that forks without end.
+pub(super) const FORKS: &str =
+    "(i=0; while [ $i -lt 500 ]; do sleep 1000 & i=$((i+1)); done); exec sleep 1000";
+
 /// The cgroup of the pod `web`.
-async fn group_of_web(machine: &Machine, cluster: &Cluster) -> Group {
+async fn group_of_web(data: &Path, cluster: &Cluster) -> Group {
     let uid = pods(cluster).await.get("web").await.unwrap().metadata.uid.unwrap();
-    let tree = Tree::new(Layout::detect().unwrap(), cgroup_of(&machine.data()).unwrap());
+    let tree = Tree::new(Layout::detect().unwrap(), cgroup_of(data).unwrap());
     tree.pod(QosClass::Guaranteed, &uid)
+}
+
+/// Waits until the pod `web`, which forks, has as many processes as `--pod-max-pids 64` leaves it.
+pub(super) async fn processes_up_to_the_limit(data: &Path, cluster: &Cluster) {
+    let group = group_of_web(data, cluster).await;
+    let tasks = || group.usage().unwrap().tasks.unwrap_or_default();
+    soon("at the limit", || tasks() >= 60).await;
+    assert!(tasks() <= 64, "{} tasks", tasks());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_forks_without_end_gets_no_more_processes_than_the_limit() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&["--pod-max-pids", "64"]);
-    let script = "(i=0; while [ $i -lt 500 ]; do sleep 1000 & i=$((i+1)); done); exec sleep 1000";
-    start_with(&cluster, json!({ "command": ["sh", "-c", script] })).await;
-    let group = group_of_web(&machine, &cluster).await;
-    let tasks = || group.usage().unwrap().tasks.unwrap_or_default();
-    soon("at the limit", || tasks() >= 60).await;
-    assert!(tasks() <= 64, "{} tasks", tasks());
+    start_with(&cluster, json!({ "command": ["sh", "-c", FORKS] })).await;
+    processes_up_to_the_limit(&machine.data(), &cluster).await;
     drop(cluster);
     machine.clear().await;
 }
@@ -41,7 +50,7 @@ async fn a_pod_has_a_limit_of_processes_by_default() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     start_with(&cluster, json!({})).await;
-    let group = group_of_web(&machine, &cluster).await;
+    let group = group_of_web(&machine.data(), &cluster).await;
     assert_eq!(group.read().unwrap().pids_limit, Some(4096));
     drop(cluster);
     machine.clear().await;

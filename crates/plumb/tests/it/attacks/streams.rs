@@ -32,10 +32,17 @@ async fn a_pod_has_no_more_attached_clients_and_commands_than_the_limit() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     start_with(&cluster, json!({})).await;
+    sessions_beyond_the_limit(&cluster).await;
+    drop(cluster);
+    machine.clear().await;
+}
+
+/// Opens sessions of the pod `web` until its agent refuses one.
+pub(super) async fn sessions_beyond_the_limit(cluster: &Cluster) {
     let (attach, exec) = (path("attach?stdout=true"), path("exec?command=true&stdout=true"));
     let mut open_ones = Vec::new();
     let refused = loop {
-        let (status, stream) = open(&cluster, &attach).await;
+        let (status, stream) = open(cluster, &attach).await;
         if !status.starts_with("HTTP/1.1 101 ") {
             break status;
         }
@@ -45,12 +52,10 @@ async fn a_pod_has_no_more_attached_clients_and_commands_than_the_limit() {
     assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
     assert_eq!(open_ones.len(), SESSIONS_OF_A_POD);
     // Commands share the limit.
-    let (status, _) = open(&cluster, &exec).await;
+    let (status, _) = open(cluster, &exec).await;
     assert!(status.starts_with("HTTP/1.1 429 "), "{status}");
     // The sessions of clients that are gone end.
     drop(open_ones);
-    let served = async { while !open(&cluster, &exec).await.0.starts_with("HTTP/1.1 101 ") {} };
+    let served = async { while !open(cluster, &exec).await.0.starts_with("HTTP/1.1 101 ") {} };
     soon(Box::pin(served)).await;
-    drop(cluster);
-    machine.clear().await;
 }
