@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::run::{Outcome, cargo, root, run};
+use xtask::repository::root;
+
+use crate::run::{Outcome, cargo, run};
 
 /// Measures each build that is named.
 pub(crate) fn measure(names: &[String]) -> Outcome {

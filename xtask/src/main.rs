@@ -94,6 +94,15 @@ const TASKS: &[Task] = &[
         run: features::check,
     },
     Task {
+        name: "tidy",
+        arguments: "[FILTER]…",
+        about: &[
+            "the rules that the whole workspace follows: layout of crates and files, words, documents",
+            "The rules are tests in xtask/tests/tidy. FILTER is part of a test's name.",
+        ],
+        run: tasks::tidy,
+    },
+    Task {
         name: "build-times",
         arguments: "release|tests|change…",
         about: &[

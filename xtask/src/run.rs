@@ -1,15 +1,12 @@
 //! Programs that are run, and where.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+use xtask::repository::root;
 
 /// Whether a command did what it says, or why not.
 pub(crate) type Outcome = Result<(), String>;
-
-/// The root of the workspace.
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
 
 /// The cargo that runs this, in the root of the workspace.
 pub(crate) fn cargo<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {

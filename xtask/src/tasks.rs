@@ -1,6 +1,8 @@
 //! The commands that are other commands.
 
-use crate::run::{Outcome, cargo, package, root, run, script};
+use xtask::repository::root;
+
+use crate::run::{Outcome, cargo, package, run, script};
 
 /// The tests of one crate.
 pub(crate) fn test(arguments: &[String]) -> Outcome {
@@ -152,6 +154,11 @@ pub(crate) fn dist(_: &[String]) -> Outcome {
     let size = std::fs::metadata(&binary).map_err(|error| format!("{}: {error}", binary.display()))?.len();
     println!("{} ({}.{} MB)", binary.display(), size / 1_000_000, size / 100_000 % 10);
     Ok(())
+}
+
+/// The rules that the whole workspace follows. They are tests, so that each has a name and `cargo test --workspace` runs them.
+pub(crate) fn tidy(rest: &[String]) -> Outcome {
+    run(cargo(["test", "--package", "xtask", "--test", "tidy", "--"]).args(rest))
 }
 
 /// Everything that must hold.

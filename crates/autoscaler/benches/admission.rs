@@ -25,8 +25,8 @@ use plumb_autoscaler::target::TargetConfig;
 use plumb_client::Api;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Informer};
-use plumb_harness::object;
 use plumb_supervise::Supervisor;
+use plumb_testkit::object;
 use plumb_webhook::Reviewer as _;
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 /// not send secrets over such a connection, and do not trust what it returns. The verifier still checks that the peer has
 /// the private key of its certificate.
 ///
-/// Only three callers have a reason, and a test of the workspace (`crates/laws/tests/layout.rs`) lists them:
+/// Only three callers have a reason, and a test of the workspace (`xtask/tests/tidy/layout.rs`) lists them:
 /// - the node agent's HTTPS probes: containers have certificates of their own, which the kubelet does not verify either;
 /// - a machine that joins a cluster: it reads the cluster's certificate authority without sending its token, and then
 ///   compares it with the hash that it was given;

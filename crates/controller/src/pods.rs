@@ -343,7 +343,7 @@ mod tests {
         fn the_order_of_deletion_is_total(pods in vec(any_pod(), 1..6)) {
             let now = Timestamp::from_second(NOW).unwrap();
             let compare = |a: &Pod, b: &Pod| DeletionRank::of(a, 0, now).cmp(&DeletionRank::of(b, 0, now));
-            prop_assert_eq!(plumb_laws::total_order(&pods, compare), Ok(()));
+            prop_assert_eq!(plumb_testkit::total_order(&pods, compare), Ok(()));
         }
 
         #[test]

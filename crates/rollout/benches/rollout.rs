@@ -18,7 +18,6 @@ use std::time::Instant;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::api::{RolloutPolicy, Share};
@@ -27,6 +26,7 @@ use plumb_rollout::engine::{
     Desired, Phase, PodPolicy, PodView, Pods, ResizeOnly, RolloutRecord, Settings, State, decide,
 };
 use plumb_rollout::vpas::Owners;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use cluster::{Cluster, actual_cpu, status};

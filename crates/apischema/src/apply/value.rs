@@ -152,7 +152,7 @@ pub(super) fn in_go(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plumb_laws::total_order;
+    use plumb_testkit::total_order;
     use proptest::collection::{btree_map, vec};
     use proptest::prelude::*;
     use serde_json::json;

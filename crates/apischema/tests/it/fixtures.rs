@@ -18,7 +18,7 @@ struct Fixture {
 
 fn fixtures() -> Vec<Fixture> {
     let Ok(folders) = std::env::var("PLUMB_K8S_FIXTURES") else {
-        plumb_skip::skip(plumb_skip::DATA, "PLUMB_K8S_FIXTURES is not set");
+        plumb_testkit::skip(plumb_testkit::DATA, "PLUMB_K8S_FIXTURES is not set");
         return Vec::new();
     };
     let schema = Schema::builtin();

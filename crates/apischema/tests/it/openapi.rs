@@ -116,7 +116,7 @@ fn lists_and_maps_say_how_they_are_merged() {
 #[test]
 fn schemas_and_paths_are_those_of_upstreams_documents() {
     let Ok(folder) = std::env::var("PLUMB_K8S_OPENAPI") else {
-        plumb_skip::skip(plumb_skip::DATA, "PLUMB_K8S_OPENAPI is not set");
+        plumb_testkit::skip(plumb_testkit::DATA, "PLUMB_K8S_OPENAPI is not set");
         return;
     };
     let mut wrong = 0;

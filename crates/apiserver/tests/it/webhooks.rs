@@ -115,7 +115,7 @@ pub(super) fn own_address() -> Option<String> {
     let address = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
     let address = address.ok().filter(|address| !address.ip().is_loopback());
     if address.is_none() {
-        plumb_skip::skip(plumb_skip::MACHINE, "this machine has a loopback address only");
+        plumb_testkit::skip(plumb_testkit::MACHINE, "this machine has a loopback address only");
     }
     address.map(|address| address.ip().to_string())
 }

@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::install::install;
 use plumb_client::Api;
-use plumb_harness::{TestCluster, object};
+use plumb_testkit::{TestCluster, object};
 use serde_json::{Value, json};
 
 /// A number from the environment, such as `PLUMB_BENCH_PODS`, for a run that is smaller than the real one.

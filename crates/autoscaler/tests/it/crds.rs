@@ -10,7 +10,7 @@ use plumb_autoscaler::api::{
     BucketWeights, ConditionType, ContainerControlledValues, ContainerScalingMode, UpdateMode,
     VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, crds,
 };
-use plumb_harness::TestCluster;
+use plumb_testkit::TestCluster;
 use serde_json::{Value, json};
 
 fn golden() -> PathBuf {

@@ -7,7 +7,7 @@ use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerSpec, cr
 use plumb_autoscaler::install::{
     DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason, fingerprint, install, install_one,
 };
-use plumb_harness::TestCluster;
+use plumb_testkit::TestCluster;
 use serde_json::json;
 
 const VPA: &str = "verticalpodautoscalers.autoscaling.k8s.io";

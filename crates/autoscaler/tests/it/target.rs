@@ -11,7 +11,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::api::CrossVersionObjectReference;
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, TargetError, Targets, parse_selector};
-use plumb_harness::{ManualClock, TestCluster, object, until};
+use plumb_testkit::{ManualClock, TestCluster, object, until};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

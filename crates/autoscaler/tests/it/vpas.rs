@@ -14,7 +14,7 @@ use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas, why_stronger};
 use plumb_client::Api;
 use plumb_controller::{Store, WatchEvent};
-use plumb_harness::{ManualClock, TestCluster};
+use plumb_testkit::{ManualClock, TestCluster};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

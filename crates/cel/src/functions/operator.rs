@@ -290,7 +290,7 @@ mod tests {
         #[test]
         fn the_order_of_numbers_is_total(numbers in vec(number(), 1..6)) {
             let compared = |a: &Value<'static>, b: &Value<'static>| compare(a, b).unwrap();
-            prop_assert_eq!(plumb_laws::total_order(&numbers, compared), Ok(()));
+            prop_assert_eq!(plumb_testkit::total_order(&numbers, compared), Ok(()));
         }
     }
 }

@@ -196,7 +196,7 @@ mod tests {
             texts in vec("[01]\\.[01]\\.0(-(0|1|9{21}|a|a1|-1)(\\.(0|10|b))?)?(\\+[ab])?", 1..6)
         ) {
             let versions: Vec<Semver> = texts.iter().map(|text| Semver::parse(text).unwrap()).collect();
-            prop_assert_eq!(plumb_laws::total_order(&versions, Semver::cmp), Ok(()));
+            prop_assert_eq!(plumb_testkit::total_order(&versions, Semver::cmp), Ok(()));
         }
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use plumb_controller::adoption::{Claim, adoption_patch, claims, release_patch};
 use plumb_controller::{Store, WatchEvent, controller_reference};
-use plumb_harness::object;
+use plumb_testkit::object;
 use serde_json::json;
 
 fn mk_set(terminating: bool) -> ReplicaSet {

@@ -11,8 +11,8 @@ use plumb_controller::events::{EventRecorder, RecorderConfig};
 use plumb_controller::{
     Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, controller_reference,
 };
-use plumb_harness::{TestCluster, event, object, until};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, event, object, until};
 use serde_json::json;
 
 /// Reconciles a secret with the name of each config map, which the config map controls.

@@ -7,8 +7,8 @@ mod default_limits;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_harness::{TestCluster, object, until};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, object, until};
 use serde_json::json;
 
 use default_limits::{ANNOTATION, NAME, run};

@@ -12,8 +12,8 @@ use kube::api::{DeleteParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
-use plumb_harness::{Options, TestCluster, object};
 use plumb_store::{Store, WatchBuffer};
+use plumb_testkit::{Options, TestCluster, object};
 use serde_json::{Value, json};
 
 /// The requests that a reflector made.

@@ -13,7 +13,7 @@ fn mk_pod(name: &str, version: u64, owner: Option<&str>, node: Option<&str>) -> 
         .iter()
         .map(|uid| json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": uid, "controller": true }))
         .collect();
-    plumb_harness::object(json!({
+    plumb_testkit::object(json!({
         "metadata": { "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(), "ownerReferences": owners },
         "spec": { "containers": [], "nodeName": node },
     }))

@@ -126,7 +126,7 @@ async fn a_requested_wait_ends() {
 /// A wall clock that is set moves no wait; how long it is until a time is read when the key is added.
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_is_set_moves_no_wait() {
-    let manual = plumb_harness::ManualClock::default();
+    let manual = plumb_testkit::ManualClock::default();
     let wall = manual.clock();
     let queue: WorkQueue = WorkQueue::new(Clock::with_wall(move || wall.now()));
     let hour = jiff::SignedDuration::from_hours(1);

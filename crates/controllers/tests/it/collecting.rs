@@ -12,7 +12,7 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Api, Resource};
 use plumb_controller::Watchable;
-use plumb_harness::{eventually, in_time};
+use plumb_testkit::{eventually, in_time};
 use serde_json::{Value, json};
 
 use crate::workloads::{Cluster, spec, template};

@@ -12,8 +12,8 @@ use plumb_controllers::endpoints::membership::Membership;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, endpoint, endpointslice, endpointslicemirroring, load_balancer, user_of,
 };
-use plumb_harness::{TestCluster, until, until_all, until_gone};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, until, until_all, until_gone};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ impl Cluster {
             + DeserializeOwned
             + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        self.api().create(&PostParams::default(), &plumb_harness::object::<K>(object)).await.unwrap()
+        self.api().create(&PostParams::default(), &plumb_testkit::object::<K>(object)).await.unwrap()
     }
 
     async fn service(&self, name: &str, spec: Value) -> Service {
@@ -79,7 +79,7 @@ impl Cluster {
     async fn node(&self, name: &str, address: &str) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         nodes
-            .create(&PostParams::default(), &plumb_harness::object(json!({ "metadata": { "name": name } })))
+            .create(&PostParams::default(), &plumb_testkit::object(json!({ "metadata": { "name": name } })))
             .await
             .unwrap();
         let status = json!({
@@ -237,7 +237,7 @@ async fn load_balancers_have_the_addresses_of_nodes() {
 
     // One port is for one Service.
     cluster.service("more", balanced(json!({}))).await;
-    let event = plumb_harness::event(&cluster.client, "more", "SyncLoadBalancerFailed", 1).await;
+    let event = plumb_testkit::event(&cluster.client, "more", "SyncLoadBalancerFailed", 1).await;
     assert_eq!(
         event.message.unwrap(),
         "Error syncing load balancer: port TCP/80 is used by the Service default/web"

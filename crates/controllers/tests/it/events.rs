@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::{Clients, GROUPS, WATCHER, garbage, user_of};
-use plumb_harness::{Options, TestCluster, object, until_gone, virtual_clock};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{Options, TestCluster, object, until_gone, virtual_clock};
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]

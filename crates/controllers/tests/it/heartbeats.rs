@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_harness::ManualClock;
+use plumb_testkit::ManualClock;
 use serde_json::json;
 
 use crate::until;
@@ -92,7 +92,7 @@ async fn the_pods_of_a_node_without_heartbeats_are_evicted_and_those_of_a_delete
             let _ = pods.patch("stays", &PatchParams::default(), &Patch::Merge(note)).await;
         }
     };
-    tokio::time::timeout(plumb_harness::TIMEOUT, going).await.unwrap();
+    tokio::time::timeout(plumb_testkit::TIMEOUT, going).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,8 +7,8 @@ use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::node_ipam::{self, Range};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
-use plumb_harness::{TestCluster, event, object, until};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, event, object, until};
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -10,8 +10,8 @@ use plumb_controller::Clock;
 use plumb_controller::metrics::{Metrics, ReconcileResult};
 use plumb_controllers::workload::{Action, Context, Informers, Manager, Note, Watches, Workload};
 use plumb_controllers::{GROUPS, WATCHER, user_of};
-use plumb_harness::{TestCluster, event};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, event};
 use serde_json::json;
 
 /// A controller that panics over the object named `bad`.

@@ -11,9 +11,9 @@ use kube::{Api, Client};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, InformerFactory};
 use plumb_controllers::{Clients, quota};
-use plumb_harness::{TestCluster, eventually, until};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, eventually, until};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

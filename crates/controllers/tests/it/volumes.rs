@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use plumb_controllers::volumes::local_path;
-use plumb_harness::{until, until_gone};
+use plumb_testkit::{until, until_gone};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

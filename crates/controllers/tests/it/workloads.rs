@@ -17,9 +17,9 @@ use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of, volumes,
 };
-use plumb_harness::TestCluster;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
+use plumb_testkit::TestCluster;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ impl Cluster {
             + DeserializeOwned
             + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        plumb_harness::until(&self.api(), name, wanted).await
+        plumb_testkit::until(&self.api(), name, wanted).await
     }
 
     /// Waits until the objects of a kind are as they should be.
@@ -134,7 +134,7 @@ impl Cluster {
             + DeserializeOwned
             + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        plumb_harness::until_all(&self.api(), wanted).await
+        plumb_testkit::until_all(&self.api(), wanted).await
     }
 }
 

@@ -115,7 +115,7 @@ impl Site {
 fn has_systemd() -> bool {
     let has = Path::new("/run/systemd/system").is_dir() && nix::unistd::geteuid().is_root();
     if !has {
-        plumb_skip::skip(plumb_skip::SYSTEMD, "it takes systemd as the init process, and root");
+        plumb_testkit::skip(plumb_testkit::SYSTEMD, "it takes systemd as the init process, and root");
     }
     has
 }
@@ -226,7 +226,10 @@ async fn a_container_of_containerd_is_resized_in_its_scope() {
         return;
     }
     let Ok(endpoint) = std::env::var(CONTAINERD) else {
-        plumb_skip::skip(plumb_skip::SYSTEMD, "it takes a containerd that PLUMB_SYSTEMD_CONTAINERD names");
+        plumb_testkit::skip(
+            plumb_testkit::SYSTEMD,
+            "it takes a containerd that PLUMB_SYSTEMD_CONTAINERD names",
+        );
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -10,13 +10,13 @@ use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::admission::registration;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
-use plumb_harness::{TestCluster, object, until};
 use plumb_install::apply::Mode;
 use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::RolloutPolicySpec;
 use plumb_rollout::workloads::{AdmissionContext, WorkloadKind, admit};
+use plumb_testkit::{TestCluster, object, until};
 use serde_json::json;
 
 use super::apply::{all, create_upstream, installed};

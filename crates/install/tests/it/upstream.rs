@@ -8,7 +8,7 @@ use plumb_install::upstream::{feature_gates, is_upstream, refused};
 use serde_json::{Value, json};
 
 fn deployment(image: &str, args: &[&str]) -> Deployment {
-    plumb_harness::object(json!({
+    plumb_testkit::object(json!({
         "metadata": { "name": "x" },
         "spec": {
             "selector": {},
@@ -68,7 +68,7 @@ fn vpas_that_upstream_refuses_are_named_unless_its_gate_is_on() {
             "spec": spec,
         });
         vpa["spec"]["targetRef"] = json!({ "kind": "Deployment", "name": "x" });
-        let vpa: VerticalPodAutoscaler = plumb_harness::object(vpa);
+        let vpa: VerticalPodAutoscaler = plumb_testkit::object(vpa);
         let gates = gates.iter().map(|&gate| gate.to_owned()).collect();
         assert_eq!(refused(&vpa, &gates), expected, "{spec}");
     }

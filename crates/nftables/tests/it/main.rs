@@ -15,7 +15,7 @@ fn on_own_machine(test: impl FnOnce() + Send + 'static) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let run = move || {
         if !rustix::process::geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::ROOT, "network namespaces need root");
+            plumb_testkit::skip(plumb_testkit::ROOT, "network namespaces need root");
             return;
         }
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -52,7 +52,10 @@ fn commit(batch: Batch) -> bool {
     match batch.commit() {
         Ok(()) => true,
         Err(error) if is_unsupported(&error) => {
-            plumb_skip::skip(plumb_skip::MACHINE, &format!("the kernel lacks what the rules need: {error}"));
+            plumb_testkit::skip(
+                plumb_testkit::MACHINE,
+                &format!("the kernel lacks what the rules need: {error}"),
+            );
             false
         }
         Err(error) => panic!("{error}"),

@@ -13,8 +13,8 @@ use kube::api::{LogParams, PostParams};
 use plumb_apiserver::authn::Peer;
 use plumb_apiserver::pki::NODE_CLIENT_USER;
 use plumb_apiserver::serve::{self, Listener};
-use plumb_harness::in_time;
 use plumb_node::register::{Machine, NodeHealth, Registrar, Setup};
+use plumb_testkit::in_time;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NODE};

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::pki::{Pki, SystemClock};
-use plumb_harness::{Options, TestCluster, object};
 use plumb_resize::rules::Rules;
+use plumb_testkit::{Options, TestCluster, object};
 use serde_json::{Value, json};
 
 /// The node that tests are.

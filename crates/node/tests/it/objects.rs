@@ -1,7 +1,7 @@
 //! Objects that pods refer to, as a node may read them.
 
-use plumb_harness::in_time;
 use plumb_node::objects::{Objects, ReadError, Reference};
+use plumb_testkit::in_time;
 use serde_json::json;
 
 use super::cluster::Cluster;

@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use k8s_openapi::api::core::v1::{Node as ApiNode, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use plumb_harness::object;
 use plumb_node::cri_config::ConfigError;
 use plumb_node::volumes::LocalVolumeError;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use super::cluster::NODE;

@@ -10,11 +10,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
-use plumb_harness::in_time;
 use plumb_node::Clock;
 use plumb_node::register::{
     Machine, NodeHealth, Registered, Registrar, Setup, allocatable, check_reserved, pressures, status,
 };
+use plumb_testkit::in_time;
 use serde_json::json;
 use tokio::sync::watch;
 

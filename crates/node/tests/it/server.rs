@@ -15,7 +15,6 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
-use plumb_harness::in_time;
 use plumb_node::metrics::{Metrics, ProbedContainer};
 use plumb_node::probe::Kind;
 use plumb_node::server::{Body, Gate, MachineSize, Pods, Server, ServerConfig};
@@ -26,6 +25,7 @@ use plumb_runtime::types::{
     StatsFilter, Version,
 };
 use plumb_runtime::{Events, Result, Runtime, Virtual, VirtualConfig};
+use plumb_testkit::in_time;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_harness::{TestNode, event, eventually, object, until, until_gone};
 use plumb_node::cpus::CpuAllocator;
 use plumb_node::journal::{Entry, open_store};
 use plumb_node::register::Machine;
@@ -20,6 +19,7 @@ use plumb_runtime::types::{ContainerId, SandboxFilter};
 use plumb_runtime::{Virtual, VirtualConfig};
 use plumb_store::Store;
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestNode, event, eventually, object, until, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NODE};

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use plumb_harness::eventually;
 use plumb_node::cri_config::ConfigError;
 use plumb_node::objects::Objects;
 use plumb_node::volumes::{Prepared, Volumes, VolumesConfig};
 use plumb_runtime::types::{Env, Mount};
+use plumb_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -104,7 +104,7 @@ pub(super) fn unmount_all(folder: &Path) {
 pub(super) fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can mount");
+        plumb_testkit::skip(plumb_testkit::ROOT, "only root can mount");
     }
     may
 }

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_directory_above_of_another_user_is_refused() {
         if !geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::ROOT, "another user's files need root to make them");
+            plumb_testkit::skip(plumb_testkit::ROOT, "another user's files need root to make them");
             return;
         }
         let folder = tempfile::tempdir().unwrap();

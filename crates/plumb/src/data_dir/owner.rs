@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn root_trusts_nothing_of_another_user_but_the_kubeconfig() {
         if !geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::ROOT, "another user's files need root to make them");
+            plumb_testkit::skip(plumb_testkit::ROOT, "another user's files need root to make them");
             return;
         }
         let folder = data_dir();

@@ -8,7 +8,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::{
     RecommendedContainerResources, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
 };
-use plumb_harness::{object, until, until_all};
+use plumb_testkit::{object, until, until_all};
 use serde_json::json;
 
 use super::cluster::Cluster;
@@ -181,7 +181,7 @@ async fn a_recommendation_is_applied_in_place_as_the_user_of_the_updater() {
         own.any(|condition| condition.status.as_str() == "True")
     });
     updated.await;
-    plumb_harness::event(&client, "web", "InPlaceResizedPod", 1).await;
+    plumb_testkit::event(&client, "web", "InPlaceResizedPod", 1).await;
     assert_eq!(states(&cluster), vec![("Updated".to_owned(), String::new()); 2]);
 
     // Both fit the node, one at a time.

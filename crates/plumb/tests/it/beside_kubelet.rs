@@ -11,8 +11,8 @@ use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use plumb_client::Api;
 use plumb_conformance::{Figure, Group};
-use plumb_harness::{TIMEOUT, until, until_gone};
 use plumb_testbed::BUSYBOX;
+use plumb_testkit::{TIMEOUT, until, until_gone};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 
 use super::processes::{ended, ended_within, first_line, kill as kill_process};
 use super::wire::Wire;

@@ -220,7 +220,7 @@ async fn holds_for(
 ) {
     let is_real = target == Target::Builtin;
     if let Some(why) = no_containers().filter(|_| is_real) {
-        plumb_skip::skip(plumb_skip::CONTAINERS, &format!("no real containers: {why}"));
+        plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("no real containers: {why}"));
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ async fn fails(
         gates_off: gates.off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
         at_once: at_once(),
-        timeout: plumb_harness::TIMEOUT,
+        timeout: plumb_testkit::TIMEOUT,
         ..target.options(dialect, target != Target::Virtual)
     };
     let cases: Vec<Case> = asked_for().filter(is_for).collect();

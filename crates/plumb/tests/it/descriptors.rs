@@ -79,7 +79,7 @@ async fn a_server_without_file_descriptors_waits_for_some_and_says_so_once() {
     let cluster = Cluster::start_alone(&folder.path().join("data"));
     let (before, _) = limits_of(cluster.pid());
     if set(cluster.pid(), "3").is_err() {
-        plumb_skip::skip(plumb_skip::MACHINE, "there is no prlimit here");
+        plumb_testkit::skip(plumb_testkit::MACHINE, "there is no prlimit here");
         return;
     }
     let wire = cluster.wire();

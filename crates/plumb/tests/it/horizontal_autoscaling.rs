@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use plumb_client::Api as Typed;
-use plumb_harness::{object, until, until_all};
+use plumb_testkit::{object, until, until_all};
 use serde_json::json;
 
 use super::cluster::Cluster;

@@ -10,8 +10,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
-use plumb_harness::{eventually, object, until, until_all};
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
+use plumb_testkit::{eventually, object, until, until_all};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;

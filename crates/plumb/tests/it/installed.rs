@@ -21,9 +21,9 @@ use kube::api::{DynamicObject, ListParams, LogParams, Patch, PatchParams, PostPa
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_harness::object;
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use plumb_testbed::{BUSYBOX, Cluster, Config, ProgramImage};
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 /// From the installation on: until everything that users wait for has happened. It takes less than two minutes on a machine

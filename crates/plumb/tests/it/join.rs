@@ -12,7 +12,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plumb_harness::{TIMEOUT, free_port};
+use plumb_testkit::{TIMEOUT, free_port};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, complaint};

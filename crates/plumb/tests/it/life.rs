@@ -146,11 +146,14 @@ fn a_missing_privilege_is_named_with_what_works_without() {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
     let up = |flags: &[&str]| as_unprivileged(&[&["up", "--data-dir", &data], flags].concat());
     let Some(mut builtin) = up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]) else {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can run as another user");
+        plumb_testkit::skip(plumb_testkit::ROOT, "only root can run as another user");
         return;
     };
     if builtin.arg("--help").output().map_or(true, |help| !help.status.success()) {
-        plumb_skip::skip(plumb_skip::MACHINE, &format!("other users may not run {}", program.display()));
+        plumb_testkit::skip(
+            plumb_testkit::MACHINE,
+            &format!("other users may not run {}", program.display()),
+        );
         return;
     }
     let said = complaint(up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]).unwrap());
@@ -199,7 +202,7 @@ fn the_kubeconfig_belongs_to_the_user_of_sudo_and_an_existing_one_keeps_its_owne
     use std::os::unix::fs::MetadataExt as _;
     const CALLER: u32 = 4242;
     if !nix::unistd::geteuid().is_root() {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can give files away");
+        plumb_testkit::skip(plumb_testkit::ROOT, "only root can give files away");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ async fn a_node_has_the_address_of_the_machine_and_its_agent_listens_for_the_api
         let request = http::Request::get("/api/v1/nodes/plumb/proxy/healthz").body(Vec::new()).unwrap();
         assert_eq!(client.request_text(request).await.unwrap(), "ok");
         let elsewhere = format!("127.0.0.2:{port}").parse().unwrap();
-        let refused = std::net::TcpStream::connect_timeout(&elsewhere, plumb_harness::TIMEOUT).unwrap_err();
+        let refused = std::net::TcpStream::connect_timeout(&elsewhere, plumb_testkit::TIMEOUT).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
         assert!(cluster.stop().success());
     }

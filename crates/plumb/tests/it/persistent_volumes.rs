@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use plumb_harness::{eventually, object, until, until_gone};
+use plumb_testkit::{eventually, object, until, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;

@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 
 /// The lines that a process prints. It must print each of them in time.
 pub(crate) struct Lines(Receiver<String>);

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::ListParams;
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_autoscaler::recommender::prometheus::{Prometheus, PrometheusSettings};
-use plumb_harness::{eventually, free_port, until};
+use plumb_testkit::{eventually, free_port, until};
 use serde_json::Value;
 
 use super::cluster::{Cluster, admin_token};
@@ -68,7 +68,10 @@ impl Drop for Server {
 #[ignore = "needs Debian's package prometheus"]
 async fn the_history_of_a_real_prometheus_that_scrapes_our_node_is_recommended_from_at_the_start() {
     if Command::new("prometheus").arg("--version").output().is_err() {
-        plumb_skip::skip(plumb_skip::PROMETHEUS, "prometheus is not installed (apt-get install prometheus)");
+        plumb_testkit::skip(
+            plumb_testkit::PROMETHEUS,
+            "prometheus is not installed (apt-get install prometheus)",
+        );
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -10,9 +10,9 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::reflector::Store as Cache;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector};
-use plumb_harness::{TIMEOUT, TestCluster, free_port};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store, WatchBuffer};
+use plumb_testkit::{TIMEOUT, TestCluster, free_port};
 use tokio::sync::Notify;
 
 use super::cluster::Cluster;
@@ -78,7 +78,7 @@ fn forgetful(folder: &std::path::Path) -> TestCluster {
     let watch_buffer = WatchBuffer { events: 2, bytes: 1 << 20 };
     let options = Options { history: 16 << 10, watch_buffer, ..Options::default() };
     let store = Store::open(folder.join("objects"), options).unwrap();
-    TestCluster::with(plumb_harness::Options { rules: Rules::kep(), store, ..Default::default() })
+    TestCluster::with(plumb_testkit::Options { rules: Rules::kep(), store, ..Default::default() })
 }
 
 #[tokio::test]

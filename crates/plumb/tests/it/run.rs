@@ -18,7 +18,7 @@ use kube::api::PostParams;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
-use plumb_harness::{TIMEOUT, eventually, object, until};
+use plumb_testkit::{TIMEOUT, eventually, object, until};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -305,7 +305,7 @@ async fn while_the_api_server_is_down_its_address_is_named_once_and_requests_are
     let (kubeconfig, server) = unreachable(folder.path());
     let running = Running::against(&kubeconfig, "updater", &[]);
     let report = format!("plumb: cannot reach the API server at {server}: Connection refused");
-    plumb_harness::eventually(async || running.written().contains(&report)).await;
+    plumb_testkit::eventually(async || running.written().contains(&report)).await;
     let (status, written) = running.stop();
     assert!(status.success(), "{written}");
     assert_eq!(written.matches(&report).count(), 1, "{written}");

@@ -57,7 +57,7 @@ pub(crate) async fn until(pods: &Api<Pod>, name: &str, holds: impl Fn(Option<&Po
             }
         }
     };
-    if tokio::time::timeout(plumb_harness::TIMEOUT, watching).await.is_err() {
+    if tokio::time::timeout(plumb_testkit::TIMEOUT, watching).await.is_err() {
         let status = pods.get_opt(name).await.unwrap().map(|pod| pod.status);
         panic!("{name} does not become what it should: {status:#?}");
     }

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_harness::{eventually, in_time, object, until, until_all, until_gone};
+use plumb_testkit::{eventually, in_time, object, until, until_all, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -136,7 +136,7 @@ async fn the_manifest_of_the_documentation_boosts_one_container() {
     vpas.create(&PostParams::default(), &object(vpa)).await.unwrap();
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     deployments.create(&PostParams::default(), &object(deployment)).await.unwrap();
-    let event = plumb_harness::event(&client, "web", "StartupBoosted", 1).await;
+    let event = plumb_testkit::event(&client, "web", "StartupBoosted", 1).await;
     let message = event.message.unwrap_or_default();
     let expected = "container app: request 100m, limit 200m to request 300m, limit 600m,";
     assert!(message.contains(expected), "{message}");
@@ -184,8 +184,8 @@ async fn a_boost_lasts_until_durationseconds_after_ready_and_no_shorter() {
     let ended =
         until_all(&pods, |all| all.values().all(|pod| annotation(pod, "vpaCpuStartupBoost/load").is_none()));
     assert_eq!(ended.await.len(), 2);
-    plumb_harness::event(&client, "web", "StartupBoosted", 1).await;
-    plumb_harness::event(&client, "web", "StartupBoostEnded", 1).await;
+    plumb_testkit::event(&client, "web", "StartupBoosted", 1).await;
+    plumb_testkit::event(&client, "web", "StartupBoostEnded", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

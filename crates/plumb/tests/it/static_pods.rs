@@ -79,7 +79,7 @@ async fn a_manifest_has_a_mirror_pod_for_as_long_as_it_is_there() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(plumb_harness::TIMEOUT, gone).await.unwrap();
+    tokio::time::timeout(plumb_testkit::TIMEOUT, gone).await.unwrap();
 }
 
 #[test]

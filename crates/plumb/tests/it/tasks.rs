@@ -93,7 +93,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let Ok(found) = tokio::time::timeout(plumb_harness::TIMEOUT, waiting).await else {
+    let Ok(found) = tokio::time::timeout(plumb_testkit::TIMEOUT, waiting).await else {
         panic!("{what}: not in time")
     };
     found
@@ -118,7 +118,7 @@ where
             }
         }
     };
-    let Ok(object) = tokio::time::timeout(plumb_harness::TIMEOUT, watching).await else {
+    let Ok(object) = tokio::time::timeout(plumb_testkit::TIMEOUT, watching).await else {
         panic!("{name} is not as it should be: {:#?}", api.get(name).await);
     };
     object

@@ -13,9 +13,9 @@ use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::serve::{self, Listener, Trigger};
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
-use plumb_harness::{Options, TestCluster};
 use plumb_resize::Quantity;
 use plumb_resize::rules::Rules;
+use plumb_testkit::{Options, TestCluster};
 use serde_json::json;
 
 use super::kubectl::command_with;

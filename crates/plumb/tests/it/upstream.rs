@@ -18,8 +18,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
-use plumb_harness::TIMEOUT;
 use plumb_testbed::{Cache, Config, Parts};
+use plumb_testkit::TIMEOUT;
 use serde_json::{Value, json};
 
 use metrics_api::MetricsApi;

@@ -19,7 +19,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Long enough for a loaded machine, and no test waits that long unless it fails.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(plumb_harness::TIMEOUT, future).await.expect("it happens in time")
+    tokio::time::timeout(plumb_testkit::TIMEOUT, future).await.expect("it happens in time")
 }
 
 /// Where a cluster listens, whom to trust there, and the administrator's token.

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_harness::{TIMEOUT, TestCluster, eventually, object};
 use plumb_pod_network::{Config, Mode, Names, Vxlan};
+use plumb_testkit::{TIMEOUT, TestCluster, eventually, object};
 use serde_json::json;
 
 use crate::machine::{Agent, Machine, serve};
@@ -20,7 +20,7 @@ const MUCH: usize = 4 << 20;
 /// Whether this machine has what the tests need; it is said why if not.
 fn is_able(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
-        plumb_skip::skip(plumb_skip::ROOT, &format!("{test}: network namespaces need root"));
+        plumb_testkit::skip(plumb_testkit::ROOT, &format!("{test}: network namespaces need root"));
         return false;
     }
     true

@@ -93,7 +93,7 @@ fn a_change_is_small_however_many_services_there_are() {
         connect(vip(250, 80)).unwrap();
         // What is listed is what is left.
         let Ok(listed) = Command::new("nft").args(["list", "table", "ip", TABLE]).output() else {
-            plumb_skip::skip(plumb_skip::MACHINE, "there is no nft to list the rules with");
+            plumb_testkit::skip(plumb_testkit::MACHINE, "there is no nft to list the rules with");
             return;
         };
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));

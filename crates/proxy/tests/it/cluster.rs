@@ -43,7 +43,10 @@ pub(crate) fn programmer() -> Option<Programmer> {
     programmer.observe(Event::Service(WatchEvent::Restarted(Vec::new())));
     programmer.observe(Event::Slice(WatchEvent::Restarted(Vec::new())));
     if let Err(error) = programmer.apply() {
-        plumb_skip::skip(plumb_skip::MACHINE, &format!("the kernel lacks what the rules need: {error}"));
+        plumb_testkit::skip(
+            plumb_testkit::MACHINE,
+            &format!("the kernel lacks what the rules need: {error}"),
+        );
         return None;
     }
     Some(programmer)

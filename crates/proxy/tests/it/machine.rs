@@ -24,11 +24,11 @@ pub(crate) fn on_own_machine(test: impl FnOnce() + Send + 'static) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let run = move || {
         if !rustix::process::geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::ROOT, "network namespaces need root");
+            plumb_testkit::skip(plumb_testkit::ROOT, "network namespaces need root");
             return;
         }
         if Command::new("ip").arg("-Version").output().is_err() {
-            plumb_skip::skip(plumb_skip::MACHINE, "there is no program `ip` to make networks with");
+            plumb_testkit::skip(plumb_testkit::MACHINE, "there is no program `ip` to make networks with");
             return;
         }
         unshare(CloneFlags::CLONE_NEWNET).unwrap();

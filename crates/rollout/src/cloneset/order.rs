@@ -280,7 +280,7 @@ mod tests {
         #[test]
         fn the_order_of_updates_is_total(pods in vec(any_pod(), 1..6)) {
             let compare = |a: &Arc<Pod>, b: &Arc<Pod>| UpdateRank::of(a).cmp(&UpdateRank::of(b));
-            prop_assert_eq!(plumb_laws::total_order(&pods, compare), Ok(()));
+            prop_assert_eq!(plumb_testkit::total_order(&pods, compare), Ok(()));
         }
 
         /// However many pods are updated at a time, and sorted anew each time, the share of labelled pods among those that

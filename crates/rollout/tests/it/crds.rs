@@ -7,10 +7,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_harness::TestCluster;
 use plumb_rollout::api::{OnFailure, RolloutPolicy, Share, crds};
 use plumb_rollout::engine::Settings;
 use plumb_rollout::workloads::WorkloadKind;
+use plumb_testkit::TestCluster;
 use serde_json::{Value, json};
 
 fn golden() -> PathBuf {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use plumb_harness::object;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 /// A time, in seconds since the tests began.

@@ -108,7 +108,7 @@ mod tests {
             let sealed = match sealed {
                 Ok(sealed) => sealed,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    plumb_skip::skip(plumb_skip::ROOT, "mounts need root");
+                    plumb_testkit::skip(plumb_testkit::ROOT, "mounts need root");
                     continue;
                 }
                 Err(error) => panic!("{error}"),

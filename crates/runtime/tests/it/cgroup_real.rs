@@ -238,7 +238,7 @@ fn only_the_devices_that_were_allowed_can_be_used() {
     let group = tree.0.pod(QosClass::Burstable, "v1").child("c", WeightScale::Quadratic);
     group.create().unwrap();
     let Some(folder) = group.folder(Controller::Devices) else {
-        plumb_skip::skip(plumb_skip::MACHINE, "there is no devices controller");
+        plumb_testkit::skip(plumb_testkit::MACHINE, "there is no devices controller");
         return;
     };
     group.allow_devices(&["c 1:3 rwm".into(), "c 1:5 rwm".into()]).unwrap();

@@ -162,7 +162,7 @@ fn zstd_of_zeros(blocks: usize) -> Vec<u8> {
 fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        plumb_skip::skip(plumb_skip::ROOT, &format!("{test}: mounting an overlay needs root"));
+        plumb_testkit::skip(plumb_testkit::ROOT, &format!("{test}: mounting an overlay needs root"));
     }
     root
 }

@@ -174,7 +174,7 @@ fn docker_archives_are_imported_compressed_or_not_and_checked() {
 #[test]
 fn several_layers_are_imported_into_a_relative_folder() {
     if !rustix::process::geteuid().is_root() {
-        plumb_skip::skip(plumb_skip::ROOT, "several layers: mounting an overlay needs root");
+        plumb_testkit::skip(plumb_testkit::ROOT, "several layers: mounting an overlay needs root");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ impl OwnTree {
         let layout = match Layout::detect() {
             Ok(layout) => layout,
             Err(error) => {
-                plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
+                plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: {error}"));
                 return None;
             }
         };
@@ -23,7 +23,7 @@ impl OwnTree {
         match tree.create() {
             Ok(()) => Some(Self(tree)),
             Err(error) => {
-                plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
+                plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: {error}"));
                 None
             }
         }

@@ -35,7 +35,7 @@ use crate::node::{Node, TIMEOUT};
 fn on_own_machine(test: impl AsyncFnOnce() + Send + 'static) {
     let run = move || {
         if !rustix::process::geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::ROOT, "network namespaces need root");
+            plumb_testkit::skip(plumb_testkit::ROOT, "network namespaces need root");
             return;
         }
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -139,7 +139,7 @@ async fn has_rules(test: &str, node: &Node) -> bool {
         }
         Err(error) => {
             assert!(error.to_string().contains("nf_tables"), "{error}");
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: {error}"));
             false
         }
     }
@@ -677,7 +677,7 @@ fn a_pod_sends_with_its_own_addresses_alone() {
             return;
         }
         if !has_family(BRIDGE) {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: no nftables rules for bridges"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: no nftables rules for bridges"));
             return;
         }
         let (attacker, victim, listener) = (

@@ -59,7 +59,7 @@ impl Node {
     pub(crate) async fn with(test: &str, otherwise: impl FnOnce(&mut Config)) -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         if !rustix::process::geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: containers need root"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: containers need root"));
             return None;
         }
         let opened = async {
@@ -70,7 +70,7 @@ impl Node {
         let runtime = match opened.await {
             Ok(runtime) => runtime,
             Err(error) => {
-                plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
+                plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: {error}"));
                 return None;
             }
         };

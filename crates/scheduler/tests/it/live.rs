@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_harness::{Options, TestCluster, event, eventually, until};
 use plumb_kinds::admission_plugins;
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
 use plumb_supervise::{Exponential, Health, Policy, Supervisor};
+use plumb_testkit::{Options, TestCluster, event, eventually, until};
+use plumb_testkit::{Options, TestCluster, event, eventually, until};
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use plumb_client::Api;
 use plumb_controller::Clock;
-use plumb_harness::TestCluster;
+use plumb_testkit::TestCluster;
 use plumb_webhook::authority::{Authority, Leaf};
 use plumb_webhook::trust::{Decision, Trust};
 use x509_parser::prelude::FromDer as _;

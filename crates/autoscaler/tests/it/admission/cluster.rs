@@ -9,7 +9,7 @@ use plumb_autoscaler::admission::metrics::{Object, Status};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::node_groups::NODE_SELECTOR_ANNOTATION;
 use plumb_client::Api;
-use plumb_harness::{event, eventually, object, until};
+use plumb_testkit::{event, eventually, object, until};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, Running, annotation, container, options, resources, vpa_body};

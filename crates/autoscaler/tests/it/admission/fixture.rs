@@ -14,8 +14,8 @@ use plumb_autoscaler::install::install;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_controller::{Clock, Informer};
-use plumb_harness::{TestCluster, in_time, object};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, in_time, object};
 use plumb_webhook::Registration;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -123,7 +123,7 @@ impl Fixture {
         let vpa = vpas.get(name).await.unwrap();
         let version = vpa.metadata.resource_version.clone();
         let known = plumb_controller::ObjectRef::of(&stored);
-        plumb_harness::eventually(async || {
+        plumb_testkit::eventually(async || {
             running.vpas.get(&known).is_some_and(|vpa| vpa.metadata.resource_version == version)
         })
         .await;

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_autoscaler::admission::registration::{NAME, registration};
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
-use plumb_harness::until;
+use plumb_testkit::until;
 use plumb_webhook::{Endpoint, Registration};
 use serde_json::json;
 

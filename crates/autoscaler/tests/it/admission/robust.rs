@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use plumb_autoscaler::admission::metrics::{Object, Status};
 use plumb_client::Api;
-use plumb_harness::eventually;
+use plumb_testkit::eventually;
 use plumb_webhook::server::MAX_BODY;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use plumb_autoscaler::offline::fleet::Fleet;
 use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
 use plumb_autoscaler::recommender::{AggregationConfig, AggregationSettings, EstimationSettings};
-use plumb_harness::{TIMEOUT, free_port};
+use plumb_testkit::{TIMEOUT, free_port};
 
 use super::{now, prometheus, settings};
 
@@ -95,7 +95,10 @@ impl Drop for Server {
 #[ignore = "needs Debian's package prometheus"]
 async fn a_real_prometheus_gives_the_history_of_a_restarted_container() {
     if Command::new("promtool").arg("--version").output().is_err() {
-        plumb_skip::skip(plumb_skip::PROMETHEUS, "promtool is not installed (apt-get install prometheus)");
+        plumb_testkit::skip(
+            plumb_testkit::PROMETHEUS,
+            "promtool is not installed (apt-get install prometheus)",
+        );
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -6,9 +6,9 @@ use plumb_autoscaler::api::{
 };
 use plumb_autoscaler::recommender::decide::{Decision, Knowledge, Written, decide};
 use plumb_autoscaler::recommender::{ContainerRecommendation, Resources};
-use plumb_harness::object;
 use plumb_resize::Quantity;
 use plumb_resize::resource::PerResource;
+use plumb_testkit::object;
 use proptest::prelude::*;
 use serde_json::json;
 

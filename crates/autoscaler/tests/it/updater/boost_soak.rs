@@ -17,9 +17,9 @@ use plumb_autoscaler::target::TargetConfig;
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::state::PodState;
 use plumb_client::Api;
-use plumb_harness::{TestNode, object};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
+use plumb_testkit::{TestNode, object};
 use plumb_webhook::Reviewer as _;
 use serde_json::{Value, json};
 

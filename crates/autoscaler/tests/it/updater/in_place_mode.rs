@@ -11,9 +11,9 @@ use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::attempt::{ANNOTATION, IN_PLACE_UPDATED, Record};
 use plumb_autoscaler::updater::mode::Modes;
 use plumb_client::Api;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use super::make::amounts;

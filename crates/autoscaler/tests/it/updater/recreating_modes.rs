@@ -13,8 +13,8 @@ use plumb_autoscaler::updater::options::AdmissionLease;
 use plumb_autoscaler::updater::rate_limit::RateLimit;
 use plumb_autoscaler::updater::{Options, decide};
 use plumb_client::Api;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
+use plumb_testkit::object;
 use serde_json::json;
 
 use super::make::amounts;

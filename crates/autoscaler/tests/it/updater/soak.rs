@@ -14,11 +14,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use plumb_client::Api;
-use plumb_harness::{TestNode, object};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
 use plumb_runtime::{Virtual, VirtualConfig};
 use plumb_store::Store;
+use plumb_testkit::{TestNode, object};
 use serde_json::json;
 
 use plumb_autoscaler::updater::state::PodState;

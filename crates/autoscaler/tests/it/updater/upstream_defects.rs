@@ -7,8 +7,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::options::AdmissionLease;
 use plumb_client::Api;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use super::make::amounts;

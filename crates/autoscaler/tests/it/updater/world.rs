@@ -23,10 +23,10 @@ use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_client::Api;
 use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
-use plumb_harness::{TestCluster, object, virtual_clock};
 use plumb_resize::resource::Declared;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, object, virtual_clock};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -65,10 +65,10 @@ impl World {
     pub(crate) async fn new(rules: Rules) -> Self {
         let clock = virtual_clock("2026-03-01T09:00:30Z".parse().unwrap());
         let wall = clock.clone();
-        let cluster = TestCluster::with(plumb_harness::Options {
+        let cluster = TestCluster::with(plumb_testkit::Options {
             rules: rules.clone(),
             clock: Arc::new(move || wall.now()),
-            ..plumb_harness::Options::default()
+            ..plumb_testkit::Options::default()
         });
         let admin = cluster.admin();
         install(&admin).await.unwrap();

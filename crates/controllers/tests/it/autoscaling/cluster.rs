@@ -16,9 +16,9 @@ use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::horizontal_pod_autoscaler::{self, AutoscalerMetrics, Config, Settings};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
-use plumb_harness::{Options, TestCluster, object, until, until_all};
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
+use plumb_testkit::{Options, TestCluster, object, until, until_all};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -291,7 +291,7 @@ async fn whatever_has_a_scale_is_scaled() {
     let kind = GroupVersionKind::gvk("example.com", "v1", "Fleet");
     let fleets: Api<DynamicObject> =
         Api::namespaced_with(cluster.client.clone(), "default", &ApiResource::from_gvk(&kind));
-    plumb_harness::eventually(async || fleets.get("red").await.unwrap().data["spec"]["replicas"] == json!(2))
+    plumb_testkit::eventually(async || fleets.get("red").await.unwrap().data["spec"]["replicas"] == json!(2))
         .await;
     cluster.event("SelectorRequired", "selector is required").await;
 

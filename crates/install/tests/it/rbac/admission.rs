@@ -10,9 +10,9 @@ use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Informer};
-use plumb_harness::{eventually, in_time};
 use plumb_install::Component;
 use plumb_supervise::Supervisor;
+use plumb_testkit::{eventually, in_time};
 use serde_json::json;
 use tokio::task::JoinSet;
 

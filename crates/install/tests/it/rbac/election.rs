@@ -3,8 +3,8 @@
 use futures_util::FutureExt as _;
 use plumb_autoscaler::recommender::shards::{Elections, ShardConfig};
 use plumb_controller::leader::{LeaderConfig, LeaderElector};
-use plumb_harness::in_time;
 use plumb_install::{Component, Options};
+use plumb_testkit::in_time;
 use tokio::sync::oneshot;
 
 use super::log::{client, role};

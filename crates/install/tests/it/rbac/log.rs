@@ -9,9 +9,9 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use plumb_harness::{TIMEOUT, TestCluster, eventually};
 use plumb_install::{Component, Options};
 use plumb_roles::Rule;
+use plumb_testkit::{TIMEOUT, TestCluster, eventually};
 use serde_json::Value;
 
 /// A verb on a resource: `patch pods/resize`, `get deployments.apps`.

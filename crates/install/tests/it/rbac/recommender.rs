@@ -18,10 +18,10 @@ use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_client::Api;
 use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
-use plumb_harness::eventually;
 use plumb_install::Component;
 use plumb_resize::resource::Resource;
 use plumb_supervise::Supervisor;
+use plumb_testkit::eventually;
 use tokio::task::JoinSet;
 
 use super::log::client;

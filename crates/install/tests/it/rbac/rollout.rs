@@ -8,13 +8,13 @@ use plumb_client::{Api, Codec};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Watchable};
 use plumb_controllers::{GROUPS, WATCHER, user_of};
-use plumb_harness::{eventually, in_time, object, until_all};
 use plumb_install::Component;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::webhook::{self, HoldWebhook};
 use plumb_rollout::{Config, Rollout};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{eventually, in_time, object, until_all};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -11,8 +11,8 @@ use kube::{Client, ResourceExt as _};
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
-use plumb_harness::{TestCluster, object};
 use plumb_install::apply::Mode;
+use plumb_testkit::{TestCluster, object};
 use serde_json::{Value, json};
 
 use crate::apply::{all, installed};
@@ -52,7 +52,7 @@ impl UsageSource for Steady {
 impl World {
     pub(super) async fn new() -> Self {
         let options =
-            plumb_harness::Options { usage: Some(Arc::new(Steady)), ..plumb_harness::Options::default() };
+            plumb_testkit::Options { usage: Some(Arc::new(Steady)), ..plumb_testkit::Options::default() };
         let cluster = TestCluster::with(options);
         let admin = cluster.admin();
         installed(&admin, &all(), Mode::default()).await.unwrap();

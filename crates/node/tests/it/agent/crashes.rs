@@ -4,10 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use kube::api::DeleteParams;
-use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
+use plumb_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::it::site::{Site, equal, one, status};

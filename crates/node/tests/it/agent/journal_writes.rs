@@ -9,11 +9,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use kube::Api;
 use kube::api::ListParams;
-use plumb_harness::{eventually, in_time};
 use plumb_node::journal::Entry;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
 use plumb_store::{Change, Event, Journal, JournalError, Options, Recovery, Store};
+use plumb_testkit::{eventually, in_time};
 use serde_json::json;
 use tokio::sync::oneshot;
 

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
+use plumb_testkit::eventually;
 use serde_json::json;
 use tokio::sync::watch;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Call, Fault, FaultKind, Invocation};
+use plumb_testkit::eventually;
 
 use crate::it::site::{Site, equal, one, status};
 

@@ -4,10 +4,10 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
+use plumb_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::it::cluster::NODE;

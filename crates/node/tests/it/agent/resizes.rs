@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Patch, PatchParams};
 use plumb_features::FeatureGates;
-use plumb_harness::eventually;
 use plumb_resize::announced;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind, Invocation};
+use plumb_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -473,7 +473,7 @@ async fn an_infeasible_resize_that_becomes_possible_is_charged_to_the_quota_agai
             .await;
         // Other pods have used the resources that were charged for it.
         let quotas: kube::Api<ResourceQuota> = kube::Api::default_namespaced(site.cluster.admin());
-        let quota = plumb_harness::object(
+        let quota = plumb_testkit::object(
             json!({ "metadata": { "name": "q" }, "spec": { "hard": { "requests.cpu": "4" } } }),
         );
         quotas.create(&kube::api::PostParams::default(), &quota).await.unwrap();
@@ -520,7 +520,7 @@ async fn an_api_server_that_drops_reports_of_resizes_is_not_patched_again_and_ag
 #[tokio::test]
 async fn deferred_resizes_are_accepted_by_priority_then_class_then_age() {
     let site = Site::start(kep()).await;
-    let class = plumb_harness::object(json!({ "metadata": { "name": "high" }, "value": 10 }));
+    let class = plumb_testkit::object(json!({ "metadata": { "name": "high" }, "value": 10 }));
     let classes: kube::Api<PriorityClass> = kube::Api::all(site.cluster.admin());
     classes.create(&kube::api::PostParams::default(), &class).await.unwrap();
     let burstable = |cpu: &str| json!({ "requests": { "cpu": cpu } });

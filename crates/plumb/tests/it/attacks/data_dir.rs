@@ -35,7 +35,7 @@ fn backup(folder: &Path, to: &str) -> Output {
 #[test]
 fn keys_and_directories_of_another_user_start_no_cluster() {
     if !nix::unistd::geteuid().is_root() {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can give files away");
+        plumb_testkit::skip(plumb_testkit::ROOT, "only root can give files away");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn what_others_can_write_to_starts_no_cluster() {
 #[test]
 fn root_finds_its_own_directory_here_and_passes_by_that_of_another_user() {
     if !nix::unistd::geteuid().is_root() {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can give files away");
+        plumb_testkit::skip(plumb_testkit::ROOT, "only root can give files away");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn a_data_directory_below_one_that_others_can_write_to_starts_no_cluster() {
 #[test]
 fn a_kubeconfig_that_another_user_planted_is_not_suggested() {
     if !nix::unistd::geteuid().is_root() {
-        plumb_skip::skip(plumb_skip::ROOT, "only root can give files away");
+        plumb_testkit::skip(plumb_testkit::ROOT, "only root can give files away");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

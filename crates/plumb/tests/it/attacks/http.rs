@@ -89,7 +89,7 @@ fn curl_gets_the_status_of_a_refused_request() {
         for (path, token, expected) in requests {
             for _ in 0..5 {
                 let Some((status, error)) = curl(&target, path, token, &body) else {
-                    plumb_skip::skip(plumb_skip::MACHINE, "there is no curl here");
+                    plumb_testkit::skip(plumb_testkit::MACHINE, "there is no curl here");
                     return;
                 };
                 assert_eq!(status, expected, "{size} bytes to {path}: {error}");
@@ -111,7 +111,7 @@ fn a_client_in_go_gets_the_status_of_a_refused_request() {
         Ok(built) if built.status.success() => {}
         Ok(built) => panic!("{}", String::from_utf8_lossy(&built.stderr)),
         Err(_) => {
-            plumb_skip::skip(plumb_skip::MACHINE, "there is no Go toolchain here");
+            plumb_testkit::skip(plumb_testkit::MACHINE, "there is no Go toolchain here");
             return;
         }
     }

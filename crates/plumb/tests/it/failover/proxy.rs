@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use plumb_harness::free_port;
+use plumb_testkit::free_port;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use plumb_harness::eventually;
+use plumb_testkit::eventually;
 
 use super::super::cluster::Cluster;
 use super::super::run::Running;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::DeleteParams;
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -15,7 +15,7 @@ const STATIC: [&str; 4] = ["--cpu-manager-policy", "static", "--reserved-cpus", 
 fn last_cpu() -> Option<usize> {
     let count = std::thread::available_parallelism().unwrap().get();
     if count < 2 {
-        plumb_skip::skip(plumb_skip::MACHINE, "this machine has one cpu");
+        plumb_testkit::skip(plumb_testkit::MACHINE, "this machine has one cpu");
         return None;
     }
     Some(count - 1)

@@ -64,7 +64,7 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
         }
         api.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
         // Calls for this pod must not be counted as those of the next one.
-        plumb_harness::until_gone(&api, &name).await;
+        plumb_testkit::until_gone(&api, &name).await;
         cluster.stop();
     }
     machine.clear().await;

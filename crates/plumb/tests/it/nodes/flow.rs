@@ -85,7 +85,7 @@ async fn a_second_resize_during_the_first_conflicts_with_its_report_and_is_decid
     // T=6 and T=7.
     let after = until(&pods, "web", "deferred", is("Deferred")).await;
     // This watch may lag behind the one that was waited for.
-    tokio::time::timeout(plumb_harness::TIMEOUT, watching).await.unwrap().unwrap();
+    tokio::time::timeout(plumb_testkit::TIMEOUT, watching).await.unwrap().unwrap();
     let moments = moments.lock().unwrap().clone();
     let word = |word: &str| Some(word.to_owned());
     let expected = [

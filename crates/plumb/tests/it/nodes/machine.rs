@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use plumb_conformance::{Figure, Group};
-use plumb_harness::TIMEOUT;
 use plumb_resize::cgroup::WeightScale;
+use plumb_testkit::TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::it::cluster::Cluster;
@@ -24,7 +24,7 @@ impl Machine {
     /// One, if containers can be run here; else it is said why not.
     pub(crate) fn here() -> Option<Self> {
         if let Some(why) = no_containers() {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("no real containers: {why}"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("no real containers: {why}"));
             return None;
         }
         Some(Self { folder: tempfile::tempdir().unwrap() })

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::sched::{CloneFlags, unshare};
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::json;
 

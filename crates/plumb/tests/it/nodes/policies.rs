@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 use serde_json::{Value, json};
 
 use super::machine::{Machine, create, equal, is_settled, load, pod, pods, until};

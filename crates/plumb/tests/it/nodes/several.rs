@@ -7,7 +7,7 @@ use std::process::Command;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::LogParams;
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 use serde_json::json;
 
 use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, pods, until};

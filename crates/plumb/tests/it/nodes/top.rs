@@ -26,7 +26,7 @@ async fn until_measured(client: &Client, path: &str, holds: impl Fn(&Value) -> b
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let came = tokio::time::timeout(plumb_harness::TIMEOUT, wait).await;
+    let came = tokio::time::timeout(plumb_testkit::TIMEOUT, wait).await;
     assert!(came.is_ok(), "{path} is still {last:#}");
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_harness::{eventually, object, until};
+use plumb_testkit::{eventually, object, until};
 use serde_json::{Value, json};
 
 use super::super::cluster::Cluster;

@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use plumb_harness::{eventually, object, until};
+use plumb_testkit::{eventually, object, until};
 use serde_json::json;
 
 use super::super::cluster::Cluster;

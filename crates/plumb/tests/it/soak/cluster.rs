@@ -24,13 +24,13 @@ use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
 };
-use plumb_harness::{TestCluster, TestNode, virtual_clock};
 use plumb_resize::rules::Rules;
 use plumb_runtime::types::SandboxFilter;
 use plumb_runtime::{Virtual, VirtualConfig};
 use plumb_scheduler::{Settings, USER};
 use plumb_store::{Options, Store};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, TestNode, virtual_clock};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -69,7 +69,7 @@ impl Cluster {
         let clock = virtual_clock("2026-03-01T09:00:30Z".parse().unwrap());
         let rules = Rules::kep();
         // Virtual pods send no requests, so they need no service account: the plugin is off.
-        let options = plumb_harness::Options {
+        let options = plumb_testkit::Options {
             rules: rules.clone(),
             clock: wall(&clock),
             // A restarted component resumes its watches minutes later, after many events.

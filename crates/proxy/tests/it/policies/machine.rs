@@ -27,11 +27,11 @@ pub(crate) struct Host {
 pub(crate) fn on_own_machine(test: &'static str, run: impl FnOnce() + Send + 'static) {
     let within = move || {
         if !rustix::process::geteuid().is_root() {
-            plumb_skip::skip(plumb_skip::ROOT, "network namespaces need root");
+            plumb_testkit::skip(plumb_testkit::ROOT, "network namespaces need root");
             return;
         }
         if Command::new("ip").arg("-V").output().is_err() {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: there is no program ip"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: there is no program ip"));
             return;
         }
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn on_own_machine(test: &'static str, run: impl FnOnce() + Send + 'st
         let mut trial = plumb_nftables::Batch::new("trial");
         trial.remove_table();
         if let Err(error) = trial.commit() {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: {error}"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: {error}"));
             return;
         }
         run();

@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 
-use plumb_laws::total_order;
 use plumb_resize::qos::QosClass;
 use plumb_resize::queue::DeferredResize;
+use plumb_testkit::total_order;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -10,13 +10,13 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_client::{Api, Codec};
 use plumb_controller::{Reflector, WatchConfig, Watchable};
-use plumb_harness::{ManualClock, Options, TestCluster, object, until, until_all};
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::api::crds;
 use plumb_rollout::cloneset::keys;
 use plumb_rollout::install::install_cloneset;
 use plumb_rollout::{Config, Rollout};
+use plumb_testkit::{ManualClock, Options, TestCluster, object, until, until_all};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -7,9 +7,9 @@ use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_client::Api;
 use plumb_controller::crds::{InstallOutcome, KeepReason};
-use plumb_harness::TestCluster;
 use plumb_rollout::api::cloneset::{self, CloneSet, PodUpdatePolicy};
 use plumb_rollout::install::{CLONESETS, install_cloneset};
+use plumb_testkit::TestCluster;
 use serde_json::{Value, json};
 
 fn golden() -> PathBuf {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_client::Api;
-use plumb_harness::{until, until_gone};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::cloneset::keys;
 use plumb_rollout::cloneset::status::rollout;
 use plumb_rollout::engine::{Phase, RECORD_ANNOTATION};
 use plumb_rollout::workloads::CONDITION;
+use plumb_testkit::{until, until_gone};
 use serde_json::json;
 
 use super::cluster::{Answer, Cluster, change, cpu, image, in_place, is_normal, label, spec, uids};

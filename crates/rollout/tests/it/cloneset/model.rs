@@ -6,12 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::ResourceExt as _;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::cloneset::lifecycle::State as Stage;
 use plumb_rollout::cloneset::{Action, Context, Decision, Failures, State, Verdict, decide, keys};
 use plumb_rollout::engine::{Failure, Plan, PodRecord, PodWrite, Settings, StuckReason};
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use crate::objects::{at, resized};

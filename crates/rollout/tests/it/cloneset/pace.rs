@@ -157,7 +157,7 @@ async fn the_old_template_takes_a_canary_back() {
     let set = cluster.until_set(|status| reason(status, CONDITION) == "Paused").await;
     let why = message(&set, CONDITION);
     assert!(why.contains("step 1 of the canary is done; waits to be resumed"), "{why}");
-    plumb_harness::event(&cluster.admin, "web", "InPlaceRolloutPaused", 1).await;
+    plumb_testkit::event(&cluster.admin, "web", "InPlaceRolloutPaused", 1).await;
     assert_eq!(with_cpu(&cluster.until_pods(|_| true).await, "200m"), 1);
     cluster.merge(change("one", "100m")).await;
     cluster.until_settled(3).await;

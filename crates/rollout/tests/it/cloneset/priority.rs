@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::Share;
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::cloneset::{Action, Context, Failures, State, Verdict, decide};
 use plumb_rollout::engine::Settings;
 use plumb_rollout::vpas::Owners;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use crate::objects::{at, pod, template_of};

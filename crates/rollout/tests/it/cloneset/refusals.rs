@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_client::Api;
-use plumb_harness::{event, until_gone};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
+use plumb_testkit::{event, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, Setup, change, cpu, image, in_place, spec, template, uids};

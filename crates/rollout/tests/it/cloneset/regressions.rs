@@ -206,7 +206,7 @@ async fn a_policy_recreates_pods_that_are_stuck() {
     cluster.answer(stuck, Answer::Infeasible).await;
     policy(&cluster, json!({ "onFailure": "RecreatePod" })).await;
     cluster.merge(change("one", "200m")).await;
-    plumb_harness::until_gone::<Pod>(cluster.pods(), stuck).await;
+    plumb_testkit::until_gone::<Pod>(cluster.pods(), stuck).await;
     cluster.until_settled(3).await;
     let after = cluster.until_pods(|pods| pods.len() == 3 && with_cpu(pods, "200m") == 3).await;
     assert_eq!(uids(&before).intersection(&uids(&after)).count(), 2);
@@ -237,7 +237,7 @@ async fn a_policy_takes_the_whole_set_back() {
         let resources = template.spec.unwrap().containers[0].resources.clone().unwrap();
         resources.requests.unwrap()["cpu"].0 == "100m"
     };
-    plumb_harness::until(cluster.sets(), "web", restored).await;
+    plumb_testkit::until(cluster.sets(), "web", restored).await;
     cluster.until_settled(3).await;
     let pods = cluster.until_pods(|pods| with_cpu(pods, "100m") == 3).await;
     assert_eq!(uids(&before), uids(&pods));
@@ -256,7 +256,7 @@ async fn a_policy_takes_nothing_back_if_pods_are_stuck_for_another_reason_than_r
     for name in begun.keys() {
         cluster.merge_pod(name, json!({ "metadata": { "annotations": { "test/touched": "true" } } })).await;
     }
-    let set = plumb_harness::until(cluster.sets(), "web", |set: &CloneSet| !failed(set).is_empty()).await;
+    let set = plumb_testkit::until(cluster.sets(), "web", |set: &CloneSet| !failed(set).is_empty()).await;
     let annotations = set.metadata.annotations.clone().unwrap_or_default();
     assert!(!annotations.contains_key(RECORD_ANNOTATION), "{annotations:?}");
     assert_eq!(set.template().unwrap().spec.unwrap().containers[0].image.as_deref(), Some("two"));

@@ -4,9 +4,9 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::DeleteParams;
 use plumb_client::Api;
-use plumb_harness::{event, until_all, until_gone};
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::cloneset::keys;
+use plumb_testkit::{event, until_all, until_gone};
 use serde_json::json;
 
 use super::cluster::{Cluster, in_place, label, spec};
@@ -69,7 +69,7 @@ async fn pods_that_are_named_are_deleted_and_replaced_unless_there_are_fewer_rep
     assert!(left.contains_key(names[2]));
     // The names of pods that are gone are removed.
     let named = |set: &CloneSet| set.spec.scale_strategy.clone().unwrap_or_default().pods_to_delete;
-    plumb_harness::until(cluster.sets(), "web", |set: &CloneSet| named(set).is_empty()).await;
+    plumb_testkit::until(cluster.sets(), "web", |set: &CloneSet| named(set).is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +162,7 @@ async fn an_invalid_set_has_a_condition_and_others_are_reconciled() {
         .create_object::<CloneSet>(cluster.sets(), json!({ "metadata": { "name": "bad" }, "spec": bad }))
         .await;
     cluster.settled(1, spec(1, "one", "100m", in_place())).await;
-    let set = plumb_harness::until(cluster.sets(), "bad", |set: &CloneSet| set.status.is_some()).await;
+    let set = plumb_testkit::until(cluster.sets(), "bad", |set: &CloneSet| set.status.is_some()).await;
     let status = set.status.unwrap();
     let condition = status.condition("FailedUpdate").unwrap();
     assert_eq!(condition.reason.as_deref(), Some("InvalidSpec"));

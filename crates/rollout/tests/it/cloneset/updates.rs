@@ -6,8 +6,8 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_harness::{event, eventually, object, until_all};
 use plumb_rollout::cloneset::keys;
+use plumb_testkit::{event, eventually, object, until_all};
 use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
-use plumb_harness::object;
 use plumb_rollout::api::{OnFailure, Share};
 use plumb_rollout::engine::{Action, Phase, Settings, Step};
+use plumb_testkit::object;
 use serde_json::json;
 
 use super::world::{Fate, World};

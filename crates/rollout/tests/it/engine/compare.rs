@@ -1,8 +1,8 @@
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use plumb_harness::object;
 use plumb_resize::resource::Resource;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{Change, Desired, Reason, Vertical, compare, compare_desired};
+use plumb_testkit::object;
 use plumb_vpa_api::startup_boost::{self, Boost, Cpu, Original};
 use serde_json::json;
 

@@ -1,11 +1,11 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
     Desired, Failure, NextWrite, PodPolicy, PodRecord, PodState, PodWrite, ResizeOnly, StuckReason, evaluate,
     plan, plan_back,
 };
+use plumb_testkit::object;
 use serde_json::json;
 
 use crate::objects::{

@@ -1,6 +1,6 @@
 use kube::core::Status;
-use plumb_harness::object;
 use plumb_rollout::engine::{Refusal, StuckReason};
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 fn refusal(status: Value) -> Refusal {

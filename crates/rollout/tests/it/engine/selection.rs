@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use plumb_harness::object;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::engine::{Selected, select};
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 fn policy(name: &str, created: &str, spec: Value) -> Arc<RolloutPolicy> {

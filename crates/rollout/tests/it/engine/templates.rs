@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{Reason, can_update, with_resources_of};
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use crate::objects::{sized, template, template_of};

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plumb_harness::object;
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::{
     Action, Decision, Desired, Failure, Heading, Plan, PodRecord, PodState, PodView, PodWrite, Pods,
     ResizeOnly, RolloutOutcome, RolloutRecord, Settings, State, StuckReason, decide, plan, plan_back,
 };
+use plumb_testkit::object;
 use serde_json::json;
 
 use super::ledger::Ledger;

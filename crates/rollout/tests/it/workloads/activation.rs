@@ -1,9 +1,9 @@
 //! What the controllers cost a cluster that has nothing for them to do.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use plumb_harness::eventually;
 use plumb_rollout::engine::Phase;
 use plumb_rollout::{Config, Rollout};
+use plumb_testkit::eventually;
 use serde_json::json;
 use tokio::task::JoinSet;
 

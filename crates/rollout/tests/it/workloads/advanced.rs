@@ -9,11 +9,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig};
-use plumb_harness::object;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, command};
 use plumb_rollout::engine::Phase;
 use plumb_rollout::workloads::WorkloadKind;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -86,7 +86,7 @@ impl Running {
         cluster.roll_out(true);
         let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
         definitions.create(&PostParams::default(), &definition(kind)).await.unwrap();
-        plumb_harness::until(&definitions, &format!("{}.apps.kruise.io", kind.plural()), |one| {
+        plumb_testkit::until(&definitions, &format!("{}.apps.kruise.io", kind.plural()), |one| {
             let status = one.status.clone().unwrap_or_default();
             status.conditions.iter().flatten().any(|one| one.type_ == "Established" && one.status == "True")
         })
@@ -110,7 +110,7 @@ impl Running {
 
     /// Waits until the rollout is in a phase and the set is released, and checks the pods.
     async fn until(&self, phase: Phase, cpu: &str) {
-        let set = plumb_harness::until(&self.sets, "web", |set: &DynamicObject| {
+        let set = plumb_testkit::until(&self.sets, "web", |set: &DynamicObject| {
             status(set).is_some_and(|status| status.phase == phase)
                 && set.data["spec"]["updateStrategy"]["rollingUpdate"]
                     == json!({ "partition": 0, "maxUnavailable": 1 })

@@ -14,12 +14,12 @@ use plumb_client::{Api, Codec};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Reflector, WatchConfig, Watchable};
 use plumb_controllers::{GROUPS, WATCHER, user_of};
-use plumb_harness::{ManualClock, TestCluster, object};
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::RolloutStatus;
 use plumb_rollout::workloads::{self, AdmissionContext, STATUS_ANNOTATION, WorkloadKind};
 use plumb_rollout::{Config, Rollout};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{ManualClock, TestCluster, object};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -164,7 +164,7 @@ impl Cluster {
     }
 
     pub(super) async fn until<K: Namespaced>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> K {
-        plumb_harness::until(&self.api::<K>(), name, wanted).await
+        plumb_testkit::until(&self.api::<K>(), name, wanted).await
     }
 
     /// Waits until all objects of a kind are as they should be.
@@ -172,7 +172,7 @@ impl Cluster {
         &self,
         wanted: impl Fn(&BTreeMap<String, K>) -> bool,
     ) -> BTreeMap<String, K> {
-        plumb_harness::until_all(&self.api::<K>(), wanted).await
+        plumb_testkit::until_all(&self.api::<K>(), wanted).await
     }
 
     pub(super) async fn pods(&self) -> BTreeMap<String, Pod> {

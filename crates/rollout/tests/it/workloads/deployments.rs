@@ -253,7 +253,7 @@ async fn a_stuck_pod_is_reported_and_a_revert_completes() {
     let held = status(&web).unwrap();
     assert_eq!((held.pods.done, held.pods.stuck), (3, 1));
     assert_eq!((held.stuck[0].pod.as_str(), held.stuck[0].reason.name()), (before[1].as_str(), "Infeasible"));
-    plumb_harness::event(&cluster.client, "web", "InPlaceRolloutHeld", 1).await;
+    plumb_testkit::event(&cluster.client, "web", "InPlaceRolloutHeld", 1).await;
     cluster.edit::<Deployment>("web", sized("100m")).await;
     cluster.until("web", is(Phase::Complete)).await;
     let pods = cluster.pods().await;

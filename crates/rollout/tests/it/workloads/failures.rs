@@ -9,12 +9,12 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_controller::metrics::ReconcileResult;
-use plumb_harness::{eventually, object};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::{Phase, PodFailure, PodRecord};
 use plumb_rollout::workloads::{HELD_ANNOTATION, WorkloadKind};
 use plumb_rollout::{Config, Rollout};
+use plumb_testkit::{eventually, object};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -51,7 +51,7 @@ async fn recreate_all_leaves_the_pods_to_the_native_controller() {
     let (left, _) =
         join(cluster.until("web", is_left), cluster.edit::<Deployment>("web", sized("200m"))).await;
     assert_eq!(status(&left).unwrap().pods.total, 3);
-    plumb_harness::event(&cluster.client, "web", "InPlaceRolloutReleased", 1).await;
+    plumb_testkit::event(&cluster.client, "web", "InPlaceRolloutReleased", 1).await;
     cluster.until("web", |web| rolled_out(web) && status(web).is_none()).await;
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
     assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
@@ -73,7 +73,7 @@ async fn a_rollback_that_fails_too_is_reported_and_nothing_more_is_tried() {
     let failed = status(&web).unwrap();
     let names: Vec<&str> = failed.stuck.iter().map(|failure| failure.pod.as_str()).collect();
     assert_eq!(names, [before[0].as_str()]);
-    plumb_harness::event(&cluster.client, "web", "RollbackFailed", 1).await;
+    plumb_testkit::event(&cluster.client, "web", "RollbackFailed", 1).await;
     let template = web.spec.unwrap().template.spec.unwrap();
     assert_eq!(json!(template.containers[0].resources), json!({ "requests": { "cpu": "100m" } }));
     let pods = cluster.pods().await;
@@ -148,7 +148,7 @@ async fn an_api_server_without_the_resize_subresource_is_reported_as_such() {
     let stuck = status(&web).unwrap().stuck.remove(0);
     assert_eq!(stuck.reason.name(), "ResizeNotServed");
     assert!(stuck.message.contains("InPlacePodVerticalScaling"), "{}", stuck.message);
-    plumb_harness::event(&cluster.client, &stuck.pod, "InPlaceRolloutStuck", 1).await;
+    plumb_testkit::event(&cluster.client, &stuck.pod, "InPlaceRolloutStuck", 1).await;
     // A control plane that was upgraded since.
     old.shutdown().await;
     cluster.roll_out(true);

@@ -37,7 +37,7 @@ async fn orphan(cluster: &Cluster) {
         cluster.merge::<ReplicaSet>(name, json!({ "metadata": { "ownerReferences": null } })).await;
     }
     cluster.merge::<Deployment>("web", json!({ "metadata": { "finalizers": null } })).await;
-    plumb_harness::until_gone(&cluster.api::<Deployment>(), "web").await;
+    plumb_testkit::until_gone(&cluster.api::<Deployment>(), "web").await;
 }
 
 async fn unmarked(cluster: &Cluster) -> BTreeMap<String, ReplicaSet> {

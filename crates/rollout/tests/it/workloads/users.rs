@@ -77,7 +77,7 @@ async fn a_workload_that_is_deleted_and_created_again_starts_anew() {
     // No garbage collector runs.
     cluster.api::<Deployment>().delete("web", &DeleteParams::background()).await.unwrap();
     let sets = cluster.api::<ReplicaSet>();
-    plumb_harness::eventually(async || {
+    plumb_testkit::eventually(async || {
         // A controller that has not seen a deletion yet creates what is missing once more.
         let left = sets.list(&ListParams::default()).await.unwrap().items;
         for set in &left {
@@ -114,7 +114,7 @@ async fn a_copy_of_a_held_deployment_is_released_and_gets_its_pods() {
     cluster.create::<Deployment>(copy).await;
     let released = |copy: &Deployment| copy.spec.as_ref().unwrap().paused != Some(true) && rolled_out(copy);
     cluster.until("copy", released).await;
-    let event = plumb_harness::event(&cluster.client, "copy", "InPlaceRolloutReleased", 1).await;
+    let event = plumb_testkit::event(&cluster.client, "copy", "InPlaceRolloutReleased", 1).await;
     let message = event.message.unwrap();
     assert!(message.ends_with("it has no ReplicaSet yet"), "{message}");
 }
@@ -261,9 +261,9 @@ async fn resources_of_an_autoscaler_are_not_resized_whatever_the_policy_says_abo
         .create(&PostParams::default(), &crds::vertical_pod_autoscaler())
         .await
         .unwrap();
-    plumb_harness::eventually(async || {
+    plumb_testkit::eventually(async || {
         let api = cluster.api::<VerticalPodAutoscaler>();
-        api.create(&PostParams::default(), &plumb_harness::object(vpa(json!(["cpu"])))).await.is_ok()
+        api.create(&PostParams::default(), &plumb_testkit::object(vpa(json!(["cpu"])))).await.is_ok()
     })
     .await;
     cluster.create::<RolloutPolicy>(policy(json!({ "drift": "Enforce", "onFailure": "RollbackPod" }))).await;

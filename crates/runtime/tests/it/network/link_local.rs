@@ -109,7 +109,10 @@ fn a_pod_cannot_take_the_frames_of_another_or_its_address_by_link_local_frames()
             return;
         }
         if !has_family(NETDEV) {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: no nftables rules for interfaces"));
+            plumb_testkit::skip(
+                plumb_testkit::CONTAINERS,
+                &format!("{test}: no nftables rules for interfaces"),
+            );
             return;
         }
         let attacker = Pod::run(&node, "attacker", &[]).await.unwrap();

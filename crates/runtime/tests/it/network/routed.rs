@@ -42,7 +42,7 @@ fn a_packet_between_two_pods_of_a_node_passes_the_rules_of_the_machine() {
             return;
         }
         if !has_family(BRIDGE) {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: no nftables rules for bridges"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: no nftables rules for bridges"));
             return;
         }
         // Without it frames of the bridge pass no rules for IPv4: what passes them then is routed.

@@ -24,9 +24,9 @@ use plumb_autoscaler::recommender::{Config, Options, Recommender, Run, Sample, S
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, ObjectRef, Write};
-use plumb_harness::{TestCluster, object};
 use plumb_resize::resource::Resource;
 use plumb_supervise::Supervisor;
+use plumb_testkit::{TestCluster, object};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;

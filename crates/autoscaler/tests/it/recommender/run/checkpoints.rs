@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscalerCheckpoint;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::Options;
-use plumb_harness::{eventually, object, virtual_clock};
+use plumb_testkit::{eventually, object, virtual_clock};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

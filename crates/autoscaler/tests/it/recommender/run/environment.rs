@@ -9,8 +9,8 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::ConditionType;
 use plumb_autoscaler::recommender::Options;
 use plumb_autoscaler::recommender::environment::{EnvironmentOptions, largest, left_by_quotas, scaled_by};
-use plumb_harness::{object, until};
 use plumb_resize::resource::{PerResource, Resource};
+use plumb_testkit::{object, until};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, Setup, message};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use plumb_autoscaler::recommender::{Options, Storage, VpaKey};
-use plumb_harness::eventually;
+use plumb_testkit::eventually;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

@@ -8,7 +8,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::recommender::{COUNTED_KILLS_ANNOTATION, Discarded};
-use plumb_harness::object;
+use plumb_testkit::object;
 use serde_json::{Value, json};
 
 use super::bed::{Bed, Running, Setup, conditions};
@@ -231,7 +231,7 @@ async fn an_eviction_for_memory_counts_like_a_kill() {
     let mut running = bed.recommender().await;
     let mut raised = false;
     // The events are listed while the recommender runs already.
-    let deadline = tokio::time::Instant::now() + plumb_harness::TIMEOUT;
+    let deadline = tokio::time::Instant::now() + plumb_testkit::TIMEOUT;
     while !raised && tokio::time::Instant::now() < deadline {
         running.once().await;
         raised = !bed.targets("web").await["app"].ends_with("/250Mi");

@@ -8,7 +8,7 @@ use plumb_autoscaler::api::ConditionType;
 use plumb_autoscaler::node_groups::NODE_SELECTOR_ANNOTATION;
 use plumb_autoscaler::recommender::Options;
 use plumb_autoscaler::recommender::environment::EnvironmentOptions;
-use plumb_harness::{object, until};
+use plumb_testkit::{object, until};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, Running, Setup, conditions, message};
@@ -93,7 +93,7 @@ async fn each_vpa_recommends_what_the_pods_of_its_nodes_use() {
     };
     assert_eq!((pods("small"), pods("large")), (Some(1), Some(1)));
     let mut moved = false;
-    let deadline = tokio::time::Instant::now() + plumb_harness::TIMEOUT;
+    let deadline = tokio::time::Instant::now() + plumb_testkit::TIMEOUT;
     while !moved && tokio::time::Instant::now() < deadline {
         running.minute(&bed).await;
         let pods = |name: &str| {

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_autoscaler::recommender::shards::{Elections, REPLICAS_LABEL, ShardConfig, assign, shard_of};
 use plumb_autoscaler::recommender::{Options, VpaKey};
-use plumb_harness::{eventually, object, until, until_all, virtual_clock};
+use plumb_testkit::{eventually, object, until, until_all, virtual_clock};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::oneshot;

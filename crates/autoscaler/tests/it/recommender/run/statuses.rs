@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::ConditionType;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::Options;
-use plumb_harness::object;
+use plumb_testkit::object;
 use serde_json::json;
 
 use super::bed::{Bed, Setup, conditions, message, recommendations, targets};
@@ -230,7 +230,7 @@ async fn without_vpas_no_requests_are_sent_to_the_api_server() {
     bed.pod("web-1", "web").await;
     bed.vpa("web", json!({})).await;
     let provided = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| !recommendations(vpa).is_empty();
-    plumb_harness::until(&bed.vpas(), "web", provided).await;
+    plumb_testkit::until(&bed.vpas(), "web", provided).await;
 }
 
 #[tokio::test]
@@ -253,10 +253,10 @@ async fn the_first_pod_that_matches_waits_for_no_interval() {
         }
     };
     for vpa in ["web", "late"] {
-        plumb_harness::until(&bed.vpas(), vpa, matches(false)).await;
+        plumb_testkit::until(&bed.vpas(), vpa, matches(false)).await;
     }
     bed.pod_status("default", "web-1", json!({ "phase": "Running" })).await;
-    plumb_harness::until(&bed.vpas(), "web", matches(true)).await;
+    plumb_testkit::until(&bed.vpas(), "web", matches(true)).await;
 
     bed.deployment("late").await;
     let owner = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "late-5d8f", "uid": "1", "controller": true }]);
@@ -265,7 +265,7 @@ async fn the_first_pod_that_matches_waits_for_no_interval() {
     let pod = object(json!({ "metadata": metadata, "spec": spec }));
     bed.pods().create(&PostParams::default(), &pod).await.unwrap();
     bed.pod_status("default", "late-5d8f-1", json!({ "phase": "Running" })).await;
-    plumb_harness::until(&bed.vpas(), "late", matches(true)).await;
+    plumb_testkit::until(&bed.vpas(), "late", matches(true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -286,6 +286,6 @@ async fn a_status_that_another_client_writes_at_the_same_time_waits_for_no_inter
     let (recommender, _informers, mut running) = bed.prepare(setup);
     running.spawn(recommender.run());
     let provided = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| !recommendations(vpa).is_empty();
-    let vpa = plumb_harness::until(&bed.vpas(), "web", provided).await;
+    let vpa = plumb_testkit::until(&bed.vpas(), "web", provided).await;
     assert_eq!(vpa.labels()["a"], "b");
 }

@@ -78,7 +78,7 @@ async fn a_target_that_is_deleted_and_created_again_keeps_its_history() {
         running.once().await;
         conditions(&bed.get("web").await).contains(&"ConfigUnsupported=True".to_owned())
     };
-    tokio::time::timeout(plumb_harness::TIMEOUT, until(is_gone)).await.unwrap();
+    tokio::time::timeout(plumb_testkit::TIMEOUT, until(is_gone)).await.unwrap();
     let vpa = bed.get("web").await;
     assert_eq!(
         message(&vpa, &ConditionType::ConfigUnsupported),

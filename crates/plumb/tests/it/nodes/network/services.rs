@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
-use plumb_harness::TIMEOUT;
+use plumb_testkit::TIMEOUT;
 use serde_json::json;
 
 use super::{Network, caller, on_own_network};

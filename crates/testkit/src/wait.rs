@@ -1,5 +1,7 @@
 //! Waiting: for objects by watching them, and for anything else.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

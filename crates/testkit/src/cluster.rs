@@ -1,5 +1,7 @@
 //! An API server in this process.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
 use std::io;
 use std::sync::Arc;
 

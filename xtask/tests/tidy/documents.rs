@@ -1,12 +1,10 @@
 //! The documents name crates and files that exist.
 
-#![expect(clippy::unwrap_used, reason = "a page that cannot be read has failed the test")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use plumb_laws::repository::{root, sources};
+use xtask::repository::{root, sources};
 
 /// The pages of the repository.
 fn pages() -> Vec<PathBuf> {

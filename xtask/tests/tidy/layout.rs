@@ -1,12 +1,10 @@
 //! How the crates depend on each other, and who may do what is dangerous.
 
-#![expect(clippy::unwrap_used, reason = "a file that cannot be read has failed the test")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plumb_laws::repository::{root, sources};
+use xtask::repository::{root, sources};
 
 /// All that these crates depend on, outside of their tests: they are pure, and cheap to build.
 const PURE: &[(&str, &[&str])] = &[
@@ -25,7 +23,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 /// The crates that embed the API server, and the one with the kinds that it serves: all others talk to it through a client,
 /// outside of their tests.
-const EMBED_THE_API_SERVER: [&str; 3] = ["plumb", "plumb-harness", "plumb-kinds"];
+const EMBED_THE_API_SERVER: [&str; 3] = ["plumb", "plumb-testkit", "plumb-kinds"];
 
 /// Where TLS servers are not verified, and where any verification is configured by hand: each file, and why.
 const UNVERIFIED_TLS: &[(&str, &str)] = &[
@@ -34,7 +32,6 @@ const UNVERIFIED_TLS: &[(&str, &str)] = &[
     ("crates/certificates/src/insecure.rs", "the verifier itself"),
     ("crates/certificates/src/lib.rs", "exports it"),
     ("crates/certificates/tests/it/insecure.rs", "its tests"),
-    ("crates/laws/tests/layout.rs", "this list"),
     (
         "crates/node/src/insecure_tls.rs",
         "HTTPS probes, and the discovery of the authority by a machine that joins",

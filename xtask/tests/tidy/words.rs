@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::fs;
 
-use plumb_laws::repository::{files, root};
+use xtask::repository::{files, root};
 
 /// The files and directories that are searched for [`REFUSED`].
 const SEARCHED: &[&str] = &[
@@ -45,7 +45,7 @@ const REFUSED: &[(&[&str], &str)] = &[
 
 /// Where a refused word has another meaning: a file, the word, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("crates/laws/tests/words.rs", "*", "the list itself"),
+    ("xtask/tests/tidy/words.rs", "*", "the list itself"),
     ("crates/runtime/src/image/load.rs", "nobody", "the user of that name"),
     ("crates/runtime/src/shim/identity.rs", "nobody", "the user of that name"),
     ("crates/runtime/tests/it/containers.rs", "nobody", "the user of that name"),

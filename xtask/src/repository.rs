@@ -1,11 +1,11 @@
-//! The files of the repository, for tests of how it is laid out and what it says.
+//! The files of the repository.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// The directory of the workspace.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The file at a path, or the files below it that have one of these extensions, sorted.

@@ -1,5 +1,7 @@
 //! A node: what outlives its agent, and the agent.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Clocks that tests move.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -8,7 +8,7 @@
 //! ```
 //! # fn has_root() -> bool { true }
 //! if !has_root() {
-//!     plumb_skip::skip(plumb_skip::ROOT, "only root can mount");
+//!     plumb_testkit::skip(plumb_testkit::ROOT, "only root can mount");
 //!     return;
 //! }
 //! ```

@@ -1,17 +1,15 @@
-//! Laws that tests hold orders to. A dev-dependency: nothing that ships depends on it.
+//! Whether a comparison is a total order.
 //!
 //! `slice::sort_by` may panic on a comparison that is not a total order, and a binary search misses elements. So every
 //! hand-written comparison is tested with generated values:
 //!
 //! ```
-//! use plumb_laws::total_order;
+//! use plumb_testkit::total_order;
 //!
 //! assert_eq!(total_order(&[3, 1, 2], Ord::cmp), Ok(()));
 //! let cyclic = |a: &i32, b: &i32| (a - b).rem_euclid(3).cmp(&1);
 //! assert!(total_order(&[0, 1, 2], cyclic).is_err());
 //! ```
-
-pub mod repository;
 
 use std::cmp::Ordering;
 use std::fmt::Debug;

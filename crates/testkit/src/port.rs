@@ -1,5 +1,7 @@
 //! Ports for processes that get their address by a flag.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 

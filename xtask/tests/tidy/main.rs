@@ -1,0 +1,7 @@
+//! The rules that the whole workspace follows: `cargo xtask tidy`.
+
+#![expect(clippy::unwrap_used, reason = "a file that cannot be read has failed the test")]
+
+mod documents;
+mod layout;
+mod words;
