@@ -19,7 +19,7 @@ use plumb_autoscaler::target::{ControllerRef, parse_selector};
 use plumb_autoscaler::updater::decide::{Policy, Settings, Surroundings, plan, triage};
 use plumb_autoscaler::updater::index::Index;
 use plumb_autoscaler::updater::mode::Actuation;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use serde_json::json;
 
 use figure::figure;

@@ -8,8 +8,8 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource};
 use plumb_client::Api;
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Informer, Watchable};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Informer, Watchable};
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 

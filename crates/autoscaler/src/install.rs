@@ -1,10 +1,10 @@
-//! Installs the `CustomResourceDefinition`s of [`crate::api::crds`] in a cluster, see [`plumb_controller::crds`]: those of
+//! Installs the `CustomResourceDefinition`s of [`crate::api::crds`] in a cluster, see [`plumb_controller_runtime::crds`]: those of
 //! an upstream installation are left as they are.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, ResourceExt as _};
-use plumb_controller::crds::{self as installer, Definition};
-pub use plumb_controller::crds::{
+use plumb_controller_runtime::crds::{self as installer, Definition};
+pub use plumb_controller_runtime::crds::{
     DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason, fingerprint,
 };
 

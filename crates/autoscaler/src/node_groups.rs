@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod};
 use kube::ResourceExt as _;
 use kube::core::Selector;
-use plumb_controller::{controller_of, pods};
+use plumb_controller_runtime::{controller_of, pods};
 
 use crate::api::VerticalPodAutoscaler;
 use crate::target::{ControllerRef, SelectorSyntaxError, WellKnown, parse_selector};

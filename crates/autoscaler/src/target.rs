@@ -43,13 +43,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::{Selector, SelectorExt as _};
-use plumb_controller::{Clock, Random, RestMapper, RestMapperConfig, system_random};
+use plumb_controller_runtime::{Clock, Random, RestMapper, RestMapperConfig, system_random};
 
 use crate::api::CrossVersionObjectReference;
 use cache::{Cache, Reuse};
 pub use controller_ref::{ControllerRef, WellKnown};
 pub use error::{TargetError, TargetRefError};
-pub use plumb_controller::label_selector::{SelectorSyntaxError, parse_selector};
+pub use plumb_controller_runtime::label_selector::{SelectorSyntaxError, parse_selector};
 
 /// The version of all well-known kinds.
 const VERSION: &str = "v1";

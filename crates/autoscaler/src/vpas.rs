@@ -22,7 +22,7 @@ use kube::core::{Selector, SelectorExt as _};
 use kube::{Client, ResourceExt as _};
 use parking_lot::RwLock;
 use plumb_client::Api;
-use plumb_controller::{Informer, ObjectRef, Store};
+use plumb_controller_runtime::{Informer, ObjectRef, Store};
 
 use crate::api::{UpdateMode, VerticalPodAutoscaler};
 use crate::node_groups::{NodeLabels, node_of, node_selector, selects_nodes};

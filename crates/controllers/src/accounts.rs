@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
-use plumb_controller::api_error::settled;
-use plumb_controller::{Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_controller_runtime::api_error::settled;
+use plumb_controller_runtime::{
+    Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
+};
 
 use crate::Clients;
 

@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource as _;
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{InformerFactory, ObjectRef, Reconciler, Requeue, Store};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 
 use crate::Clients;
 

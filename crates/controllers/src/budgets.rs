@@ -15,12 +15,12 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
+use plumb_controller_runtime::{ObjectRef, controller_of, controller_of_kind};
 
 use crate::selector_text;
 use crate::workload::{Action, Context, Informers, Note, Watches, Workload, pods};
-use plumb_controller::adoption::{matches, selector};
-use plumb_controller::int_or_percent::rounded_up;
+use plumb_controller_runtime::adoption::{matches, selector};
+use plumb_controller_runtime::int_or_percent::rounded_up;
 
 /// How long the deletion of an evicted pod may take to be observed.
 const DELETED_WITHIN: SignedDuration = SignedDuration::from_mins(2);

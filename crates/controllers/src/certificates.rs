@@ -35,8 +35,8 @@ use kube::Client;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use plumb_certificates::{CLIENT_ADDRESS, NODE_USER, NODES_GROUP, Request, Signer, Usage};
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 
 use crate::Clients;
 

@@ -24,7 +24,7 @@ use plumb_cron::Schedule;
 
 use crate::job::end;
 use crate::workload::{Action, Note, Ref};
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 pub use workload::CronJobs;
 
 /// The name of the controller's user.

@@ -24,8 +24,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::revision::{self, Subject};
 use crate::workload::{Action, Note, Ref, pods};
-use plumb_controller::controller_reference;
-use plumb_controller::int_or_percent::rounded_up;
+use plumb_controller_runtime::controller_reference;
+use plumb_controller_runtime::int_or_percent::rounded_up;
 use predicates::{Predicates, ShouldRun, new_pod, node_of};
 pub use workload::DaemonSets;
 

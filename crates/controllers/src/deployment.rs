@@ -27,7 +27,7 @@ use crate::workload::{
     Action, Context, Informers, Kind, Note, Ref, Verb, Watches, Workload, WriteOutcome, pods,
 };
 use pace::Pace;
-use plumb_controller::{ObjectRef, controller_of, controller_of_kind, controller_reference};
+use plumb_controller_runtime::{ObjectRef, controller_of, controller_of_kind, controller_reference};
 use sets::{HASH, REVISION};
 
 /// The controller of deployments.

@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 
 use crate::Clients;
 use crate::kubernetes_service::Action;

@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{Endpoints, ObjectReference, Pod, Service};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
-use plumb_controller::api_error::{is_conflict, is_settled};
-use plumb_controller::{
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::{
     Clock, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write, pods as pod_functions,
 };
 

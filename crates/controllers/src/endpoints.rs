@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use plumb_controller::{Index, ObjectRef, Store};
+use plumb_controller_runtime::{Index, ObjectRef, Store};
 
 /// The label with the name of the Service of an EndpointSlice.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";

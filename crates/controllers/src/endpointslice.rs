@@ -21,8 +21,8 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Resource as _;
-use plumb_controller::work_queue::RateLimit;
-use plumb_controller::{
+use plumb_controller_runtime::work_queue::RateLimit;
+use plumb_controller_runtime::{
     Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WorkQueue, pods as pod_functions,
 };
 

@@ -24,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::Status;
-use plumb_controller::{ObjectRef, Reconciler, Requeue};
+use plumb_controller_runtime::{ObjectRef, Reconciler, Requeue};
 use serde_json::{Value, json};
 
 use crate::Clients;

@@ -41,9 +41,9 @@ use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::{Selector, SelectorExt as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::api_error::is_conflict;
-use plumb_controller::label_selector::parse_selector;
-use plumb_controller::{
+use plumb_controller_runtime::api_error::is_conflict;
+use plumb_controller_runtime::label_selector::parse_selector;
+use plumb_controller_runtime::{
     Backoff, Change, Clock, Exponential, Informer, InformerFactory, ObjectRef, Reconciler, Requeue,
     RestMapper, RestMapperConfig, WorkQueue, Write,
 };

@@ -31,7 +31,7 @@ use serde_json::json;
 
 use crate::workload::{Action, Note, Ref, pods as pod};
 use finished::{failures_in_a_row, finished_at, next_try};
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 pub use state::{FINALIZER, JobState, end, is_managed_elsewhere, is_tracked};
 use state::{failures_before, index_of, indexes as indexes_of, uid};
 use tracking::{Ending, PodTracking, are_all_counted, size};

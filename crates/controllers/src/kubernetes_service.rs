@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Client, Resource};
 use plumb_client::{Api, Codec};
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
 
 use crate::Clients;
 

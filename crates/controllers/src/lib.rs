@@ -6,7 +6,7 @@
 //!      └──────────────────────── the API ◀────────────────────────────────┘
 //! ```
 //!
-//! A controller is a pure decision over the objects in its stores and a [`plumb_controller::Reconciler`] that performs it. It reaches
+//! A controller is a pure decision over the objects in its stores and a [`plumb_controller_runtime::Reconciler`] that performs it. It reaches
 //! the cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's permissions: all controllers list and watch as
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost
 //! watch costs another reconcile.
@@ -58,9 +58,9 @@ use cronjob::zones::{USUAL_PLACE, Zones};
 use daemonset::DaemonSets;
 use deployment::Deployments;
 use job::{Expiry, Jobs, Strays};
-use plumb_controller::events::{EventRecorder, RecorderConfig};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, Controller, Reconciler};
+use plumb_controller_runtime::events::{EventRecorder, RecorderConfig};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Clock, Controller, Reconciler};
 use protection::Claims;
 use replicas::{ReplicaSets, ReplicationControllers};
 use statefulset::StatefulSets;

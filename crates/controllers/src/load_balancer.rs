@@ -18,8 +18,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Index, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Clock, Index, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write};
 use serde_json::json;
 
 use crate::Clients;

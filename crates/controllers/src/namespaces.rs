@@ -20,8 +20,8 @@ use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use plumb_client::Api;
-use plumb_controller::clock::whole_seconds;
-use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue};
+use plumb_controller_runtime::clock::whole_seconds;
+use plumb_controller_runtime::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue};
 
 use crate::Clients;
 use crate::garbage::graph_builder::{GraphBuilder, ServedResource};

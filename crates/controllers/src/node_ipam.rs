@@ -20,8 +20,8 @@ use kube::Resource as _;
 use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::api_error::{is_conflict, settled_or_conflict};
-use plumb_controller::{Clock, ObjectRef, Reconciler, Requeue, Store};
+use plumb_controller_runtime::api_error::{is_conflict, settled_or_conflict};
+use plumb_controller_runtime::{Clock, ObjectRef, Reconciler, Requeue, Store};
 use plumb_validation::network::Ipv4Network;
 use serde_json::json;
 

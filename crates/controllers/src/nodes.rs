@@ -26,8 +26,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Clock, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::Clients;

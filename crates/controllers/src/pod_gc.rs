@@ -12,8 +12,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Change, Clock, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Change, Clock, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
 use serde_json::json;
 
 use crate::Clients;

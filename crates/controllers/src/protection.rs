@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
 
 use crate::Clients;
 use crate::workload::{Action, Context, Informers, Watches, Workload, pods};

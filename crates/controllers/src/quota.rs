@@ -31,8 +31,8 @@ use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::api_error::is_conflict;
-use plumb_controller::{
+use plumb_controller_runtime::api_error::is_conflict;
+use plumb_controller_runtime::{
     Clock, InformerFactory, ObjectRef, Reconciler, Reflector, Requeue, Store, WatchConfig, WorkQueue,
 };
 use plumb_resize::list::{ResourceList, WireList};

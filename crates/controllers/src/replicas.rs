@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Ref, Verb, Watches, Workload, pods};
-use plumb_controller::{controller_of, controller_reference};
+use plumb_controller_runtime::{controller_of, controller_reference};
 
 pub use controller::ReplicationControllers;
 

@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{
+    Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
+};
 use tokio::sync::watch;
 
 use crate::Clients;

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use ring::hmac;
 
 use crate::Clients;

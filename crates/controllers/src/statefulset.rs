@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::revision::{self, Subject};
 use crate::workload::{Action, Note, Ref, pods};
 use identity::{labels, name, new_pod, ordinal, range, says_its_name, start};
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 pub use storage::Claims;
 use storage::{Obstacle, obstacle, to_hand_over};
 pub use workload::StatefulSets;

@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::clock::whole_seconds;
-use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::clock::whole_seconds;
+use plumb_controller_runtime::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use serde_json::json;
 
 use crate::Clients;

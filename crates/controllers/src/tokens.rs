@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use plumb_client::Api;
-use plumb_controller::api_error::settled;
-use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_controller_runtime::api_error::settled;
+use plumb_controller_runtime::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 
 use crate::Clients;
 

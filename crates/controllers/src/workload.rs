@@ -26,9 +26,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
-use plumb_controller::clock::whole_seconds;
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{
+use plumb_controller_runtime::clock::whole_seconds;
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{
     Backoff, Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, WorkQueue, adoption,
     controller_of, controller_of_kind, controller_reference,
 };
@@ -36,7 +36,7 @@ use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
 pub use action::{Action, Failure, Note, Verb, WriteOutcome};
-pub use plumb_controller::pods;
+pub use plumb_controller_runtime::pods;
 
 pub use kinds::{Informed, Informers, Kind, Object, Ref, Written};
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use parking_lot::RwLock;
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_supervise::Supervisor;
 
 use crate::zone::Zone;

@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::admission::registration;
 use plumb_client::Api;
-use plumb_controller::crds::{self, DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason};
+use plumb_controller_runtime::crds::{self, DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason};
 use plumb_rollout::webhook;
 use serde_json::json;
 

@@ -23,7 +23,7 @@ use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::boost::annotation::is_boosted;
 use plumb_autoscaler::recommender::shards::DEFAULT_LEASE;
 use plumb_client::Api;
-use plumb_controller::crds::DEFINITION_ANNOTATION;
+use plumb_controller_runtime::crds::DEFINITION_ANNOTATION;
 use plumb_rollout::webhook;
 use plumb_webhook::registration::{is_managed_by, is_on_loopback};
 use serde_json::json;

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_resize::admission::{CpuManager, NodeFacts};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::quantity::Quantity;

@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
-use plumb_controller::events::{EventRecorder, NewEvent, RecorderConfig};
+use plumb_controller_runtime::events::{EventRecorder, NewEvent, RecorderConfig};
 use plumb_supervise::Supervisor;
 
 use crate::Clock;
 use crate::cri_config::identity;
 use crate::metrics::Metrics;
 
-pub(crate) use plumb_controller::events::EventType as Kind;
+pub(crate) use plumb_controller_runtime::events::EventType as Kind;
 
 /// The component that emits the events, as upstream calls it.
 const COMPONENT: &str = "kubelet";

@@ -76,7 +76,7 @@ pub struct Metrics {
     actuated: [Histogram; 2],
     altogether: Histogram,
     operations: Mutex<BTreeMap<&'static str, Operation>>,
-    toolkit: plumb_controller::metrics::Metrics,
+    toolkit: plumb_controller_runtime::metrics::Metrics,
 }
 
 struct Operation {
@@ -98,7 +98,7 @@ impl Default for Metrics {
             actuated: [Histogram::new(Unit::Number, ACTUATION), Histogram::new(Unit::Number, ACTUATION)],
             altogether: Histogram::new(Unit::Time, ALTOGETHER),
             operations: Mutex::default(),
-            toolkit: plumb_controller::metrics::Metrics::default(),
+            toolkit: plumb_controller_runtime::metrics::Metrics::default(),
         }
     }
 }
@@ -111,7 +111,7 @@ impl fmt::Debug for Metrics {
 
 impl Metrics {
     /// The metrics of the controller toolkit in the agent: of its event recorder and its reflectors.
-    pub fn toolkit(&self) -> &plumb_controller::metrics::Metrics {
+    pub fn toolkit(&self) -> &plumb_controller_runtime::metrics::Metrics {
         &self.toolkit
     }
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 use plumb_resize::qos::QosClass;
 use tokio::sync::oneshot;
 

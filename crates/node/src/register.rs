@@ -26,7 +26,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 use plumb_runtime::Runtime;
 use serde_json::json;
 use tokio::sync::watch;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
-use plumb_controller::compact;
+use plumb_controller_runtime::compact;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;

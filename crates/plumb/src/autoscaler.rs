@@ -19,7 +19,7 @@ use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender};
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_autoscaler::updater::{self, Updater, UpdaterMetrics};
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use plumb_controllers::{GROUPS, user_of};
 use tokio::task::JoinSet;
 

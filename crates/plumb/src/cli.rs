@@ -84,7 +84,7 @@ impl Cli {
         // Commands that send requests report failures themselves, and so do `plumb run` and commands that watch.
         let watches = matches!(self.command, Command::Status(_) | Command::Resize(_) | Command::Rollout(_));
         EnvFilter::new(match &*self.log {
-            USUAL_LOG if watches => "warn,kube_client=off,plumb_controller=off",
+            USUAL_LOG if watches => "warn,kube_client=off,plumb_controller_runtime=off",
             USUAL_LOG if matches!(self.command, Command::Recommend(_)) => {
                 "warn,kube_client=off,plumb_autoscaler=error"
             }

@@ -9,7 +9,7 @@ use kube::Client;
 use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::endpoints::membership::Membership;
 use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use plumb_controller::crds::{InstallError, InstallOutcome};
-use plumb_controller::{Backoff, Exponential};
+use plumb_controller_runtime::crds::{InstallError, InstallOutcome};
+use plumb_controller_runtime::{Backoff, Exponential};
 
 /// The user that installs them.
 pub(crate) const USER: &str = plumb_roles::DEFINITIONS.account;

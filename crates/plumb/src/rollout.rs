@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use plumb_apiserver::authn::User;
-use plumb_controller::{Backoff, Clock, Exponential};
+use plumb_controller_runtime::{Backoff, Clock, Exponential};
 use plumb_controllers::{GROUPS, user_of};
 use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
 use plumb_rollout::install::install;

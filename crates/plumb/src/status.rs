@@ -16,7 +16,7 @@ use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use plumb_autoscaler::explain::{BoostView, printable};
 use plumb_client::Api;
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
 use serde_json::Value;

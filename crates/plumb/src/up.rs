@@ -185,7 +185,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
     // Pods do not reach a loopback address; the node carries their connections from the gateway.
     let bridged = for_nodes.or(gateway.map(IpAddr::V4)).filter(|_| advertised.ip().is_loopback());
-    let metrics = plumb_controller::metrics::Metrics::default();
+    let metrics = plumb_controller_runtime::metrics::Metrics::default();
     let shown = metrics.clone();
     server.also_show(move |text| shown.render(text));
     let components = args.components.start(&Context {

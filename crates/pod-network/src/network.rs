@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig};
+use plumb_controller_runtime::{Reflector, WatchConfig};
 use plumb_validation::network::Ipv4Network;
 
 use crate::config::Names;

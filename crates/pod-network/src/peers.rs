@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use plumb_controller::WatchEvent;
+use plumb_controller_runtime::WatchEvent;
 use plumb_validation::network::Ipv4Network;
 
 /// Another node.
@@ -118,7 +118,7 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
-    use plumb_controller::ObjectRef;
+    use plumb_controller_runtime::ObjectRef;
     use serde_json::json;
 
     use super::*;

@@ -118,7 +118,7 @@ pub fn tunnel_hardware_address(network: Ipv4Network) -> [u8; 6] {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Node;
-    use plumb_controller::WatchEvent;
+    use plumb_controller_runtime::WatchEvent;
     use proptest::prelude::*;
     use serde_json::json;
 

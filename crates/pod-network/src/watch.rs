@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::{Backoff, Reflector, WatchConfig};
+use plumb_controller_runtime::{Backoff, Reflector, WatchConfig};
 use plumb_supervise::Supervisor;
 use tokio::time::sleep;
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::Supervisor;
 
 use crate::api::RolloutPolicy;

@@ -2,8 +2,8 @@
 
 use futures_util::future::{BoxFuture, FutureExt as _, join};
 use kube::Client;
-use plumb_controller::Informer;
-use plumb_controller::informer::Synced;
+use plumb_controller_runtime::Informer;
+use plumb_controller_runtime::informer::Synced;
 use plumb_supervise::Supervisor;
 
 use crate::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};

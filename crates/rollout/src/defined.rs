@@ -7,8 +7,8 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Client, Resource};
 use plumb_client::Api;
-use plumb_controller::informer::Synced;
-use plumb_controller::{Informer, ObjectRef, WatchConfig, WatchEvent, Watchable};
+use plumb_controller_runtime::informer::Synced;
+use plumb_controller_runtime::{Informer, ObjectRef, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 

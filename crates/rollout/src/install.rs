@@ -1,8 +1,8 @@
-//! Installs the `CustomResourceDefinition`s of [`crate::api`] in a cluster, see [`plumb_controller::crds`].
+//! Installs the `CustomResourceDefinition`s of [`crate::api`] in a cluster, see [`plumb_controller_runtime::crds`].
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use plumb_controller::crds::{self, Definition, InstallError, InstallOutcome};
+use plumb_controller_runtime::crds::{self, Definition, InstallError, InstallOutcome};
 
 use crate::api::{cloneset, crds as types};
 
@@ -47,7 +47,7 @@ fn definition(crd: CustomResourceDefinition, version: &'static str, released: &[
 #[cfg(test)]
 mod tests {
     use kube::ResourceExt as _;
-    use plumb_controller::crds::fingerprint;
+    use plumb_controller_runtime::crds::fingerprint;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use parking_lot::Mutex;
-use plumb_controller::Change;
+use plumb_controller_runtime::Change;
 
 /// When the limits of quotas changed last, by namespace. Namespaces without such a change are not in it.
 #[derive(Clone, Debug, Default)]

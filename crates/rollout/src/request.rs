@@ -1,6 +1,6 @@
 //! Requests that failed.
 
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 
 /// A request that the API server refused or did not answer.
 #[derive(Debug, thiserror::Error)]

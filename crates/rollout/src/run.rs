@@ -2,8 +2,8 @@
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use kube::Client;
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, InformerFactory, Random, system_random};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Clock, InformerFactory, Random, system_random};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 

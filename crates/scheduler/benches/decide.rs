@@ -8,7 +8,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use plumb_controller::WatchEvent;
+use plumb_controller_runtime::WatchEvent;
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Planner, Settings};
 use serde_json::{Value, json};

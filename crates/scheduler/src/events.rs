@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use plumb_controller::events::{EventRecorder, EventStyle, EventType, NewEvent, RecorderConfig};
+use plumb_controller_runtime::events::{EventRecorder, EventStyle, EventType, NewEvent, RecorderConfig};
 use plumb_supervise::Supervisor;
 
 use crate::metrics::Metrics;

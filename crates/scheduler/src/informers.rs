@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use plumb_client::Api;
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent, Watchable};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 

@@ -60,7 +60,7 @@ pub struct Metrics {
     pending: [AtomicUsize; 4],
     /// Nodes, pods, assumed pods.
     cache_size: [AtomicUsize; 3],
-    toolkit: plumb_controller::metrics::Metrics,
+    toolkit: plumb_controller_runtime::metrics::Metrics,
 }
 
 impl Default for Metrics {
@@ -75,19 +75,19 @@ impl Default for Metrics {
             set_aside: AtomicU64::new(0),
             pending: Default::default(),
             cache_size: Default::default(),
-            toolkit: plumb_controller::metrics::Metrics::default(),
+            toolkit: plumb_controller_runtime::metrics::Metrics::default(),
         }
     }
 }
 
 impl Metrics {
     /// The metrics of a scheduler whose event recorder and reflectors count in a registry that other components share.
-    pub fn with_toolkit(toolkit: plumb_controller::metrics::Metrics) -> Self {
+    pub fn with_toolkit(toolkit: plumb_controller_runtime::metrics::Metrics) -> Self {
         Self { toolkit, ..Self::default() }
     }
 
     /// What the event recorder and the reflectors count. [`Metrics::render`] leaves it out, since other components may share it.
-    pub fn toolkit(&self) -> &plumb_controller::metrics::Metrics {
+    pub fn toolkit(&self) -> &plumb_controller_runtime::metrics::Metrics {
         &self.toolkit
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
-use plumb_controller::{ObjectRef, Store, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, Store, WatchEvent};
 use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
 use tokio::time::Instant;

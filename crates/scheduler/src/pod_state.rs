@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
-use plumb_controller::pods::{has_ended, is_terminating};
+use plumb_controller_runtime::pods::{has_ended, is_terminating};
 use plumb_resize::Quantity;
 use plumb_resize::accounting::{on_node, on_node_at_least, requested};
 use plumb_resize::list::{BadQuantity, ResourceList};

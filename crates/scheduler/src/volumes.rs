@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
 use k8s_openapi::api::storage::v1::StorageClass;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use plumb_placement::volumes::{
     Finder, NO_PROVISIONER, SELECTED_NODE, annotation, class_of_claim, class_of_volume, find_match,
     is_bound_to, is_fully_bound, is_owned_by, node_affinity, waits_for_consumer,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use tokio::time::Instant;
 
 /// A clock that begins at a time and goes with Tokio's: in a test with paused time it jumps to the next moment at which

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Event;
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent, Watchable};
 
 /// How long anything may take, on a loaded machine too; no test waits that long unless it fails.
 pub const TIMEOUT: Duration = Duration::from_mins(3);

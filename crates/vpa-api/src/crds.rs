@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion,
 };
 use kube::CustomResourceExt as _;
-use plumb_controller::crds::normalise;
+use plumb_controller_runtime::crds::normalise;
 
 use super::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, v1beta2};
 

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
-use plumb_controller::{Backoff, Clock, Exponential, Informer, ObjectRef, WatchConfig};
+use plumb_controller_runtime::{Backoff, Clock, Exponential, Informer, ObjectRef, WatchConfig};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;

@@ -16,7 +16,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 
 use crate::authority::{Authority, CertificateError};
 

@@ -4,8 +4,8 @@ use futures_util::future::{BoxFuture, FutureExt as _, join};
 use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::Informer;
-use plumb_controller::metrics::Metrics;
+use plumb_controller_runtime::Informer;
+use plumb_controller_runtime::metrics::Metrics;
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
 

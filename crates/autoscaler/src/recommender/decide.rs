@@ -5,7 +5,7 @@
 //! VPA: then it is left alone until the recommendation changes, so that they do not write in a loop.
 
 use jiff::Timestamp;
-use plumb_controller::object_ref::resource_version;
+use plumb_controller_runtime::object_ref::resource_version;
 
 use super::conditions::{Facts, conditions, is_foreign};
 use super::estimate::ContainerRecommendation;

@@ -13,7 +13,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
-use plumb_controller::Informer;
+use plumb_controller_runtime::Informer;
 use plumb_resize::Quantity;
 use plumb_resize::resource::{PerResource, Resource};
 use plumb_supervise::Supervisor;

@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Event, Pod};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource, ResourceExt as _};
 use parking_lot::{Mutex, MutexGuard};
-use plumb_controller::pods::phase;
-use plumb_controller::{Change, ObjectRef, WatchEvent};
+use plumb_controller_runtime::pods::phase;
+use plumb_controller_runtime::{Change, ObjectRef, WatchEvent};
 use tokio::sync::Notify;
 
 use super::oom::{OomKill, kills_of_event, kills_of_pod};

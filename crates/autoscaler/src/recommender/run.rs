@@ -28,7 +28,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use plumb_client::Api;
-use plumb_controller::{Clock, ObjectRef, Reflector, WatchConfig};
+use plumb_controller_runtime::{Clock, ObjectRef, Reflector, WatchConfig};
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

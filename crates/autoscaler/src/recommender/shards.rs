@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _, join, join_all, select_all};
 use kube::Client;
-use plumb_controller::leader::{Durations, LeaderConfig, LeaderConfigError, LeaderElector, LeaderState};
+use plumb_controller_runtime::leader::{
+    Durations, LeaderConfig, LeaderConfigError, LeaderElector, LeaderState,
+};
 use tokio::sync::{RwLock, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use plumb_controller::object_ref::resource_version;
-use plumb_controller::pods::{has_ended, node_of};
+use plumb_controller_runtime::object_ref::resource_version;
+use plumb_controller_runtime::pods::{has_ended, node_of};
 
 use super::cluster::{
     ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey, VpaView,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_controller::controller_of;
+use plumb_controller_runtime::controller_of;
 
 use crate::api::CrossVersionObjectReference;
 

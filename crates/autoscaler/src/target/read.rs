@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::Selector;
 use plumb_client::Api;
-use plumb_controller::RestMapping;
-use plumb_controller::label_selector::parse_selector;
+use plumb_controller_runtime::RestMapping;
+use plumb_controller_runtime::label_selector::parse_selector;
 use serde_json::Value;
 use tokio::time::timeout;
 

@@ -5,7 +5,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use kube::ResourceExt as _;
 use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 
 use super::controller_ref::{ControllerRef, WellKnown};
 use super::{Targets, VERSION};

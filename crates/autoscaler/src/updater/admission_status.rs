@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use tokio::time::Instant;
 
 use super::metrics::UpdaterMetrics;

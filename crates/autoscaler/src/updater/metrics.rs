@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use plumb_metrics::{CounterVec, Histogram, Text, Unit};
 
 /// The steps of a reconcile that are timed.

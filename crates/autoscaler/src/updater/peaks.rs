@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 
 use crate::api::{BucketWeights, VerticalPodAutoscalerCheckpoint};
 use crate::recommender::{AggregationConfig, AggregationSettings, Time, WINDOW_PEAK_ANNOTATION, WindowPeak};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use tokio::time::Instant;
 
 /// How many changes there may be per second, and how many at once.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use plumb_controller::api_error::{Denial, is_not_served};
+use plumb_controller_runtime::api_error::{Denial, is_not_served};
 
 /// The longest wait after failures and refusals.
 pub const LONGEST_BACKOFF: Duration = Duration::from_mins(5);

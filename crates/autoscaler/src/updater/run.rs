@@ -29,10 +29,10 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::controller::Reconciler;
-use plumb_controller::events::{EventRecorder, RecorderConfig};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{
+use plumb_controller_runtime::controller::Reconciler;
+use plumb_controller_runtime::events::{EventRecorder, RecorderConfig};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{
     Change, Clock, Controller, Informer, ObjectRef, Requeue, Store, Watchable, WorkQueue,
 };
 use plumb_resize::rules::Rules;

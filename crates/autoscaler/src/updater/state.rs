@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
-use plumb_controller::{ObjectRef, controller_of, pods};
+use plumb_controller_runtime::{ObjectRef, controller_of, pods};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodShape, RestartPolicy};
 use plumb_resize::resource::{Declared, PerResource, Requirements};

@@ -27,10 +27,10 @@ use k8s_openapi::api::core::v1::{LimitRange, Node, Pod, PodSpec};
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use plumb_client::Api;
-use plumb_controller::events::EventRecorder;
-use plumb_controller::metrics::Metrics;
-use plumb_controller::pods::is_active;
-use plumb_controller::{
+use plumb_controller_runtime::events::EventRecorder;
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::pods::is_active;
+use plumb_controller_runtime::{
     Backoff, Clock, Controller, Exponential, Informer, ObjectRef, Reconciler, Requeue, WorkQueue,
     controller_of,
 };

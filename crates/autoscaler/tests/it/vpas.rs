@@ -13,7 +13,7 @@ use plumb_autoscaler::node_groups::{NODE_SELECTOR_ANNOTATION, node_of};
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas, why_stronger};
 use plumb_client::Api;
-use plumb_controller::{Store, WatchEvent};
+use plumb_controller_runtime::{Store, WatchEvent};
 use plumb_testkit::{ManualClock, TestCluster};
 use proptest::prelude::*;
 use serde_json::{Value, json};

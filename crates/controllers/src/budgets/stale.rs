@@ -8,8 +8,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
-use plumb_controller::api_error::settled;
-use plumb_controller::{Clock, ObjectRef, Reconciler, Requeue, Store};
+use plumb_controller_runtime::api_error::settled;
+use plumb_controller_runtime::{Clock, ObjectRef, Reconciler, Requeue, Store};
 use serde_json::json;
 
 use crate::Clients;

@@ -9,7 +9,7 @@ use plumb_placement as placement;
 
 use super::{GENERATION_LABEL, HASH, generation, spec};
 use crate::workload::pods;
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 
 const NAME_FIELD: &str = "metadata.name";
 /// The tolerations that daemon pods get: they run before a node is ready, and as long as the node exists.

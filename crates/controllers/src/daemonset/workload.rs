@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use parking_lot::Mutex;
-use plumb_controller::{Clock, ObjectRef};
+use plumb_controller_runtime::{Clock, ObjectRef};
 
 use super::failures::Failures;
 use super::predicates::{Predicates, ShouldRun, node_of};

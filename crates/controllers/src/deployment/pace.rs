@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet};
 
 use super::sets::{self, age, available, replicas};
-use plumb_controller::int_or_percent::{rounded_down, rounded_up};
+use plumb_controller_runtime::int_or_percent::{rounded_down, rounded_up};
 
 /// The bounds of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]

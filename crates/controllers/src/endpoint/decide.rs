@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
-use plumb_controller::pods as pod_functions;
+use plumb_controller_runtime::pods as pod_functions;
 
 use super::NAME;
 use super::subsets::{repack, truncate};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use parking_lot::Mutex;
-use plumb_controller::{ObjectRef, Store};
+use plumb_controller_runtime::{ObjectRef, Store};
 
 use super::{pods, selector};
 
@@ -170,7 +170,7 @@ fn matches(selector: &Labels, pod: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plumb_controller::WatchEvent;
+    use plumb_controller_runtime::WatchEvent;
     use serde_json::{Value, json};
 
     use super::*;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 
 /// Whether a pod is an endpoint of the Services that select it.
 pub(crate) fn is_endpoint(pod: &Pod, include_terminating: bool) -> bool {

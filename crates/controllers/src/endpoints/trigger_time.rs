@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
-use plumb_controller::{ObjectRef, pods};
+use plumb_controller_runtime::{ObjectRef, pods};
 
 /// The trigger times of each Service at its last reconcile.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use plumb_client::Api;
-use plumb_controller::api_error::{is_conflict, is_settled};
-use plumb_controller::{ObjectRef, Store, Write};
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::{ObjectRef, Store, Write};
 
 /// How long own writes are awaited.
 const OBSERVED_WITHIN: Duration = Duration::from_secs(30);

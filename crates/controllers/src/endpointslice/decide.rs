@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use k8s_openapi::jiff::Timestamp;
-use plumb_controller::pods as pod_functions;
+use plumb_controller_runtime::pods as pod_functions;
 
 use super::endpoint::{
     EndpointKey, EndpointSet, PortKey, from_pod, port_key, ports_of, publishes_not_ready, sorted,

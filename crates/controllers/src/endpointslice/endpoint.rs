@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
-use plumb_controller::pods as pod_functions;
+use plumb_controller_runtime::pods as pod_functions;
 
 use crate::endpoints::{go_hash, is_headless, pods};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use kube::api::ObjectMeta;
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 
 use super::MANAGER;
 use crate::endpoints::{HEADLESS, MANAGED_BY, SERVICE_NAME, has_cluster_ip};

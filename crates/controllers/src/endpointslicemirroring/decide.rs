@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointPort as SlicePort, EndpointSlice,
 };
 use kube::api::ObjectMeta;
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 
 use super::MANAGER;
 use crate::endpoint::subsets::repack;

@@ -119,7 +119,7 @@ fn owner_state(graph: &Graph, node: &Node, owner: &OwnerReference) -> Option<Own
 mod tests {
     use serde_json::json;
 
-    use plumb_controller::ObjectRef;
+    use plumb_controller_runtime::ObjectRef;
 
     use super::*;
 

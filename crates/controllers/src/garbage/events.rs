@@ -11,8 +11,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{DeleteParams, Preconditions};
 use plumb_client::Api;
-use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{
+use plumb_controller_runtime::api_error::settled_or_conflict;
+use plumb_controller_runtime::{
     Clock, ObjectRef, Reconciler, Reflector, Requeue, WatchConfig, WatchEvent, WorkQueue,
 };
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 
 /// The finalizer of an owner until the dependents that block it are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";

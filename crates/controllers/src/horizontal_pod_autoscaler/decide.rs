@@ -17,8 +17,8 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use plumb_controller::clock::whole_seconds;
-use plumb_controller::label_selector::parse_selector;
+use plumb_controller_runtime::clock::whole_seconds;
+use plumb_controller_runtime::label_selector::parse_selector;
 use plumb_resize::Quantity;
 
 use super::calculator::{Calculator, Initialization, Tolerances};

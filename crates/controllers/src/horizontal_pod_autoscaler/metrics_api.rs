@@ -13,8 +13,8 @@ use k8s_openapi::jiff::SignedDuration;
 use kube::Client;
 use kube::core::{Selector, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use plumb_controller::RestMapper;
-use plumb_controller::api_error::is_not_served;
+use plumb_controller_runtime::RestMapper;
+use plumb_controller_runtime::api_error::is_not_served;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use plumb_metrics::{FloatHistogram, Text};
 
 use super::decide::{Direction, Fault};

@@ -8,7 +8,7 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use plumb_controller::clock::whole_seconds;
+use plumb_controller_runtime::clock::whole_seconds;
 use plumb_resize::Quantity;
 use plumb_resize::quantity::Format;
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::PropagationPolicy;
-use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
+use plumb_controller_runtime::{ObjectRef, controller_of, controller_of_kind};
 
 use super::{FINALIZER, JobState, NAME, decide, end, expires_at, is_managed_elsewhere, is_tracked, release};
 use crate::workload::claim::claims;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use plumb_controller::clock::whole_seconds;
+use plumb_controller_runtime::clock::whole_seconds;
 
 /// How long a node may send no heartbeat: the default of `--node-monitor-grace-period`.
 pub const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(50);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::Resource;
 use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
-use plumb_controller::{ObjectRef, Reflector, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, Reflector, WatchEvent};
 use plumb_resize::list::ResourceList;
 use plumb_resize::quota::{Counted, Item};
 

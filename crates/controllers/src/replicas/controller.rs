@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::{State, decide};
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Watches, Workload};
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 
 /// The controller of replication controllers.
 pub struct ReplicationControllers;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, Pod, PodTemp
 use super::storage::claim_name;
 use super::{REVISION, spec};
 use crate::workload::pods;
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";

@@ -10,7 +10,7 @@ use kube::Resource;
 
 use super::identity::{name, range};
 use super::spec;
-use plumb_controller::controller_reference;
+use plumb_controller_runtime::controller_reference;
 
 /// The existing claims by name.
 pub type Claims = BTreeMap<String, Arc<PersistentVolumeClaim>>;

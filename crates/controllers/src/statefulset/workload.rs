@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 
 use super::identity::{name, parts, range};
 use super::storage::{belongs_to, wanted};

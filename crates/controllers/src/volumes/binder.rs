@@ -13,8 +13,8 @@ use kube::api::PostParams;
 use kube::{Client, Resource as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::api_error::{is_conflict, is_settled};
-use plumb_controller::{
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::{
     Backoff, Clock, Index, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write as OwnWrite,
 };
 use plumb_placement::volumes::{class_of_claim, class_of_volume, default_class, has_class, used_claims};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_controller::{ObjectRef, controller_reference};
+use plumb_controller_runtime::{ObjectRef, controller_reference};
 use plumb_placement::volumes::{is_owned_by, used_claims};
 
 use crate::workload::{Action, Context, Informers, Kind, Note, Verb, Watches, Workload, WriteOutcome, pods};

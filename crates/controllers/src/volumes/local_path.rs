@@ -25,8 +25,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
-use plumb_controller::api_error::{settled, settled_or_conflict};
-use plumb_controller::{
+use plumb_controller_runtime::api_error::{settled, settled_or_conflict};
+use plumb_controller_runtime::{
     Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write as OwnWrite, finalizer,
 };
 use plumb_placement::volumes::{SELECTED_NODE, annotation, class_of_claim};

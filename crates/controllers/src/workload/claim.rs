@@ -2,8 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Resource;
-use plumb_controller::Store;
-use plumb_controller::adoption::{self, Claim};
+use plumb_controller_runtime::Store;
+use plumb_controller_runtime::adoption::{self, Claim};
 
 use super::action::Action;
 use super::kinds::{Ref, Written};

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Client, Resource};
 use plumb_client::Api;
-use plumb_controller::informer::Synced;
-use plumb_controller::{Index, Informer, InformerFactory, ObjectRef, Watchable, Write};
+use plumb_controller_runtime::informer::Synced;
+use plumb_controller_runtime::{Index, Informer, InformerFactory, ObjectRef, Watchable, Write};
 use serde_json::Value;
 
 use super::pods;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use plumb_controller::Write;
-use plumb_controller::adoption::{adoption_patch, release_patch};
-use plumb_controller::api_error::is_settled;
+use plumb_controller_runtime::Write;
+use plumb_controller_runtime::adoption::{adoption_patch, release_patch};
+use plumb_controller_runtime::api_error::is_settled;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use plumb_controller::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
-use plumb_controller::metrics::Metrics;
+use plumb_controller_runtime::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
+use plumb_controller_runtime::metrics::Metrics;
 use plumb_supervise::Supervisor;
 
 use super::action::Note;

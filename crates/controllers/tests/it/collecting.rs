@@ -11,7 +11,7 @@ use kube::api::{
 };
 use kube::core::GroupVersionKind;
 use kube::{Api, Resource};
-use plumb_controller::Watchable;
+use plumb_controller_runtime::Watchable;
 use plumb_testkit::{eventually, in_time};
 use serde_json::{Value, json};
 

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, InformerFactory, Watchable, pods};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Clock, InformerFactory, Watchable, pods};
 use plumb_controllers::endpoints::membership::Membership;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, endpoint, endpointslice, endpointslicemirroring, load_balancer, user_of,

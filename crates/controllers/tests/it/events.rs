@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use plumb_controller::metrics::Metrics;
+use plumb_controller_runtime::metrics::Metrics;
 use plumb_controllers::{Clients, GROUPS, WATCHER, garbage, user_of};
 use plumb_supervise::Supervisor;
 use plumb_testkit::{Options, TestCluster, object, until_gone, virtual_clock};

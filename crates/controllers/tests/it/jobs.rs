@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job, JobCondition};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
-use plumb_controller::{Clock, Reflector, WatchConfig};
+use plumb_controller_runtime::{Clock, Reflector, WatchConfig};
 use plumb_controllers::job::{FINALIZER, is_tracked};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
-use plumb_controller::Clock;
-use plumb_controller::metrics::Metrics;
+use plumb_controller_runtime::Clock;
+use plumb_controller_runtime::metrics::Metrics;
 use plumb_controllers::node_ipam::{self, Range};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_supervise::Supervisor;

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, InformerFactory};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Clock, InformerFactory};
 use plumb_controllers::{Clients, quota};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;

@@ -11,8 +11,8 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController, ResourceQuota};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, Reflector, WatchConfig, Watchable};
+use plumb_controller_runtime::metrics::Metrics;
+use plumb_controller_runtime::{Clock, Reflector, WatchConfig, Watchable};
 use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of, volumes,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
-use plumb_controller::crds::{DEFINITION_ANNOTATION, Definition};
+use plumb_controller_runtime::crds::{DEFINITION_ANNOTATION, Definition};
 
 use crate::component::Component;
 

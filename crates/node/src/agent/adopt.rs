@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::{Backoff, ObjectRef};
+use plumb_controller_runtime::{Backoff, ObjectRef};
 use plumb_runtime::types::{Sandbox, SandboxFilter};
 
 use super::{Agent, Start, read_node};

@@ -6,7 +6,7 @@
 //! | Burstable | CPU weight by the sum of the allocated requests |
 //! | `BestEffort` | the minimum CPU weight |
 
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 use plumb_resize::cgroup::{MIN_SHARES, shares};
 use plumb_runtime::types::{LinuxResources, QosClass};
 

@@ -17,7 +17,7 @@ use super::certificate::{CertificateResolver, NodeCertificate};
 use super::connect::Connection;
 use super::request::{RequestError, request_certificate};
 use crate::Clock;
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 
 /// How often a certificate is checked. It is checked periodically, since timers do not advance while a machine is
 /// suspended.

@@ -8,7 +8,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use tokio::sync::mpsc;
 

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 use kube::Client;
 use kube::api::PostParams;
 use plumb_client::Api;
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::future::select_all;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep_until;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_client::Api;
-use plumb_controller::{Backoff, compact};
+use plumb_controller_runtime::{Backoff, compact};
 
 use super::{Message, Worker, is_newer};
 use crate::cri_config::identity;

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
-use plumb_controller::Backoff;
+use plumb_controller_runtime::Backoff;
 use plumb_runtime::types::ContainerId;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

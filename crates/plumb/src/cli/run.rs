@@ -12,7 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::external_metrics::ExternalMetricsSettings;
 use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
-use plumb_controller::leader::{Durations, LeaderConfig, LeaderConfigError};
+use plumb_controller_runtime::leader::{Durations, LeaderConfig, LeaderConfigError};
 use plumb_features::FeatureGates;
 use plumb_resize::resource::Resource;
 

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_proxy::policies::{Config, LocalPods, PodKey, Policies, ServedPeer, StartedPod};
 use plumb_runtime::builtin::{Builtin, PodAddress, PodGate};
 use plumb_runtime::types::PodMeta;

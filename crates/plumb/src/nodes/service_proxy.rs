@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use nix::net::if_::if_nametoindex;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use plumb_controllers::{dns_service, kubernetes_service};
 use plumb_metrics::Text;
 use plumb_proxy::services::{self, Config, Network, Pods, RulesConfig, Services};

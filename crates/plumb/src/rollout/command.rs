@@ -16,7 +16,7 @@ use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
 use plumb_autoscaler::explain::printable;
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::commands::{self, Command, CommandError};
 use plumb_rollout::engine::{Heading, Phase, RolloutStatus};

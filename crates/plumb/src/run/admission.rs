@@ -5,7 +5,7 @@ use plumb_autoscaler::admission::metrics::AdmissionMetrics;
 use plumb_autoscaler::admission::{Admission, Environment, Options};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
-use plumb_controller::{Clock, Informer};
+use plumb_controller_runtime::{Clock, Informer};
 use plumb_features::FeatureGates;
 
 use super::webhook::{Listening, warn_of_service};

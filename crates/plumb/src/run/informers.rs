@@ -12,7 +12,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, pending};
 use kube::Client;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::namespaces::Namespaces;
-use plumb_controller::metrics::Metrics;
+use plumb_controller_runtime::metrics::Metrics;
 use plumb_supervise::Supervisor;
 
 use crate::cli::Chosen;

@@ -18,8 +18,8 @@ use plumb_autoscaler::recommender::{
     ClusterSettings, Config, Options, Recommender, SharedState, Storage, VpaKey,
 };
 use plumb_autoscaler::target::{TargetConfig, Targets};
-use plumb_controller::Clock;
-use plumb_controller::leader::{Durations, LeaderConfig};
+use plumb_controller_runtime::Clock;
+use plumb_controller_runtime::leader::{Durations, LeaderConfig};
 use plumb_features::FeatureGates;
 
 use super::http::{PageRequest, PageResponse};

@@ -1,7 +1,7 @@
 //! The rollout as components of `plumb run`: the controllers, which are elected, and the webhook, which every process serves.
 
 use futures_util::future::{FutureExt as _, join};
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;

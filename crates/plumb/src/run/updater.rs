@@ -3,7 +3,7 @@
 use futures_util::future::{FutureExt as _, join};
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
 

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::ListParams;
 use plumb_autoscaler::explain::BoostView;
 use plumb_client::Api;
-use plumb_controller::{ObjectRef, Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, Reflector, WatchConfig, WatchEvent};
 
 use super::{Listing, Object, Status, boost_lines, vpa};
 use crate::client::{Columns, Output, check_namespace, refusal, refusal_in, write_out};

@@ -51,7 +51,7 @@ async fn until_boosting(client: &Client, name: &str, template: &Value) {
     let of_workload = |set: &ReplicaSet| set.labels().get("app").is_some_and(|app| app == name);
     let sets = until_all(&sets, |all| all.values().any(of_workload)).await;
     let set = sets.into_values().find(of_workload).unwrap();
-    let owner = plumb_controller::controller_reference(&set);
+    let owner = plumb_controller_runtime::controller_reference(&set);
     let pod: Pod = object(json!({
         "metadata": { "generateName": format!("{name}-"), "labels": { "app": name }, "ownerReferences": [owner] },
         "spec": { "containers": template },

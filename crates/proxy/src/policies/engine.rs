@@ -22,8 +22,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::reflector::Watchable;
-use plumb_controller::{Backoff, Exponential, Reflector, WatchConfig, WatchEvent, compact};
+use plumb_controller_runtime::reflector::Watchable;
+use plumb_controller_runtime::{Backoff, Exponential, Reflector, WatchConfig, WatchEvent, compact};
 use tokio::time::Instant;
 
 use super::local::{LocalPods, Waiting};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 
 use super::local::{PodKey, StartedPod};
 use super::policy::Policy;

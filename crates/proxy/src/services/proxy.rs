@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::{Clock, Reflector, WatchConfig};
+use plumb_controller_runtime::{Clock, Reflector, WatchConfig};
 use plumb_metrics::Text;
 use plumb_nftables::on_change;
 use plumb_supervise::Backoff;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
-use plumb_controller::{ObjectRef, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, WatchEvent};
 
 use super::decide::PortRules;
 use super::endpoint::{Node, Slice, choose, endpoints_of, ready_on_node};

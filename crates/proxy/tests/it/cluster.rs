@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use plumb_controller::{ObjectRef, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_proxy::services::{Event, Pods, Programmer, RulesConfig};
 use serde_json::{Value, json};
 

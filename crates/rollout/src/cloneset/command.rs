@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::Client;
 use kube::api::{ListParams, Patch, PatchParams};
 use plumb_client::Api;
-use plumb_controller::{controller_of, revision};
+use plumb_controller_runtime::{controller_of, revision};
 use serde_json::{Value, json};
 
 use super::ROLLOUT_ANNOTATION;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota};
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 use plumb_resize::rules::Rules;
 use serde_json::json;
 

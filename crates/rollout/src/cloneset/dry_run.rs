@@ -14,8 +14,8 @@ use kube::api::PostParams;
 use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::ObjectRef;
-use plumb_controller::api_error::Denial;
+use plumb_controller_runtime::ObjectRef;
+use plumb_controller_runtime::api_error::Denial;
 use serde_json::Value;
 
 use super::instances::instance;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 

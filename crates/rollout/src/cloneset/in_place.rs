@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, ResourceRequirements};
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 use plumb_resize::rules::Rules;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

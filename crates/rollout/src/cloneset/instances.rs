@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodReadinessGate, PodTemplateSpec, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_controller::{controller_reference, pods};
+use plumb_controller_runtime::{controller_reference, pods};
 
 use super::in_place::has_gate;
 use super::lifecycle::{State, seconds};

@@ -12,8 +12,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::clock::whole_seconds;
-use plumb_controller::pods;
+use plumb_controller_runtime::clock::whole_seconds;
+use plumb_controller_runtime::pods;
 use serde_json::{Map, Value, json};
 
 use super::keys;

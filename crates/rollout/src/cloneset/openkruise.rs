@@ -18,8 +18,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
-use plumb_controller::crds::DEFINITION_ANNOTATION;
-use plumb_controller::{Informer, ObjectRef, WatchConfig};
+use plumb_controller_runtime::crds::DEFINITION_ANNOTATION;
+use plumb_controller_runtime::{Informer, ObjectRef, WatchConfig};
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::{adoption, pods};
+use plumb_controller_runtime::{adoption, pods};
 
 use super::lifecycle::State;
 use crate::api::cloneset::{PriorityStrategy, ScatterTerm};

@@ -11,8 +11,8 @@ use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt as _};
 use plumb_client::{Api, Codec};
-use plumb_controller::api_error::{is_conflict, is_settled};
-use plumb_controller::{ObjectRef, Write};
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::{ObjectRef, Write};
 use plumb_supervise::Exponential;
 use serde_json::{Value, json};
 

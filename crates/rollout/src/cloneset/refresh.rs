@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 use serde_json::json;
 
 use super::action::{Action, Purpose};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
-use plumb_controller::controller_reference;
-use plumb_controller::revision::{self, Settled, Subject};
+use plumb_controller_runtime::controller_reference;
+use plumb_controller_runtime::revision::{self, Settled, Subject};
 
 use super::keys;
 use crate::api::cloneset::CloneSet;

@@ -13,10 +13,10 @@ use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
-use plumb_controller::adoption::{self, Claim, adoption_patch, release_patch};
-use plumb_controller::api_error::{is_conflict, is_settled};
-use plumb_controller::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
-use plumb_controller::{
+use plumb_controller_runtime::adoption::{self, Claim, adoption_patch, release_patch};
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
+use plumb_controller_runtime::{
     Backoff, Change, Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Watchable,
     WorkQueue, Write, controller_of, controller_of_kind, controller_reference, revision,
 };

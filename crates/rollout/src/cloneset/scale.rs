@@ -105,7 +105,7 @@ impl Scale<'_> {
         let mut ids =
             Ids::new(&self.scope.state.pods, &self.scope.state.claims, reuse, self.scope.context.seed);
         let update = &self.scope.template;
-        let current = plumb_controller::revision::template(&self.scope.revisions.current);
+        let current = plumb_controller_runtime::revision::template(&self.scope.revisions.current);
         let names = self.scope.state.claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
         let existing: BTreeSet<&str> = names.collect();
         if create_limit > 0 && self.scope.revisions.current_name() != self.scope.revisions.update_name() {

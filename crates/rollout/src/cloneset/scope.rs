@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
-use plumb_controller::revision;
+use plumb_controller_runtime::revision;
 use plumb_resize::status::{self, Stage};
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plumb_controller::adoption;
-use plumb_controller::clock::whole_seconds;
+use plumb_controller_runtime::adoption;
+use plumb_controller_runtime::clock::whole_seconds;
 
 use super::action::Note;
 use super::scope::{Scope, is_under_way};

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::api::PostParams;
 use kube::core::Status;
 use plumb_client::Api;
-use plumb_controller::api_error::Denial;
+use plumb_controller_runtime::api_error::Denial;
 use plumb_validation::field::{BadValue, ErrorType, FieldError};
 use serde_json::Value;
 

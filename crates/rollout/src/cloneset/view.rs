@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::pods;
+use plumb_controller_runtime::pods;
 use plumb_resize::status::{self, Stage};
 
 use super::in_place::{UpdateState, has_gate};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::Status;
-use plumb_controller::api_error::{Denial, is_not_served, is_replaced};
+use plumb_controller_runtime::api_error::{Denial, is_not_served, is_replaced};
 use plumb_supervise::Exponential;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::core::SelectorExt as _;
-use plumb_controller::adoption;
+use plumb_controller_runtime::adoption;
 
 use crate::api::RolloutPolicy;
 

@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::Patch;
 use kube::{Client, Resource, ResourceExt as _};
 use plumb_client::Api;
-use plumb_controller::api_error::is_settled;
-use plumb_controller::clock::whole_seconds;
-use plumb_controller::{
+use plumb_controller_runtime::api_error::is_settled;
+use plumb_controller_runtime::clock::whole_seconds;
+use plumb_controller_runtime::{
     Change, Clock, Controller, Informer, InformerFactory, Reconciler, Requeue, WorkQueue, Write,
 };
 use serde_json::json;

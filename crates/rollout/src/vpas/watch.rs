@@ -2,9 +2,9 @@
 
 use futures_util::future::BoxFuture;
 use kube::Client;
-use plumb_controller::informer::Synced;
-use plumb_controller::store::Index;
-use plumb_controller::{Informer, ObjectRef};
+use plumb_controller_runtime::informer::Synced;
+use plumb_controller_runtime::store::Index;
+use plumb_controller_runtime::{Informer, ObjectRef};
 use plumb_supervise::Supervisor;
 use plumb_vpa_api::VerticalPodAutoscaler;
 

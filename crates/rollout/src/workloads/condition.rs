@@ -10,7 +10,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plumb_controller::clock::whole_seconds;
+use plumb_controller_runtime::clock::whole_seconds;
 use serde_json::{Value, json};
 
 use super::object::Workload;

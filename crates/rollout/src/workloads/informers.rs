@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, Repl
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use plumb_controller::{Informer, InformerFactory, ObjectRef};
+use plumb_controller_runtime::{Informer, InformerFactory, ObjectRef};
 
 use super::RECORD_ANNOTATION;
 use super::kind::WorkloadKind;

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use serde_json::{Value, json};
 
 use super::IN_PLACE_ANNOTATION;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams, Patch, Preconditions};
 use plumb_client::Api;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use plumb_supervise::Exponential;
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use plumb_controller::revision;
+use plumb_controller_runtime::revision;
 
 use super::object::Workload;
 use super::reconcile::Rollouts;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use plumb_controller::{Clock, Reconciler, Requeue};
+use plumb_controller_runtime::{Clock, Reconciler, Requeue};
 use plumb_resize::rules::Rules;
 
 use super::condition::Progress;

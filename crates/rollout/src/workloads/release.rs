@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use plumb_controller::{ObjectRef, Requeue};
+use plumb_controller_runtime::{ObjectRef, Requeue};
 
 use super::object::Workload;
 use super::reconcile::Rollouts;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use plumb_controller::{controller_of, controller_reference};
+use plumb_controller_runtime::{controller_of, controller_reference};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 

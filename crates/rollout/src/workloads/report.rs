@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
-use plumb_controller::events::{EventRecorder, NewEvent};
+use plumb_controller_runtime::events::{EventRecorder, NewEvent};
 
 use super::object::Workload;
 use super::record::WorkloadRecord;

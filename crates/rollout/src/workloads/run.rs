@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, join};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::Resource;
-use plumb_controller::controller_of_kind;
-use plumb_controller::events::{EventRecorder, RecorderConfig};
-use plumb_controller::informer::Synced as _;
-use plumb_controller::{Controller, Informer, InformerFactory, ObjectRef, Watchable, WorkQueue};
+use plumb_controller_runtime::controller_of_kind;
+use plumb_controller_runtime::events::{EventRecorder, RecorderConfig};
+use plumb_controller_runtime::informer::Synced as _;
+use plumb_controller_runtime::{Controller, Informer, InformerFactory, ObjectRef, Watchable, WorkQueue};
 use tokio::sync::Notify;
 
 use super::informers::{Informers, is_recorded};
@@ -166,7 +166,7 @@ fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
 /// Enqueues the workloads of a kind that have a record.
 fn enqueue<K>(
     kind: WorkloadKind,
-) -> impl Fn(&plumb_controller::Change<'_, K>, &WorkQueue<Key>) + Send + Sync + 'static
+) -> impl Fn(&plumb_controller_runtime::Change<'_, K>, &WorkQueue<Key>) + Send + Sync + 'static
 where
     K: Resource,
 {

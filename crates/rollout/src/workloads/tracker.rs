@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
-use plumb_controller::object_ref::resource_version;
-use plumb_controller::pods::is_active;
-use plumb_controller::{ObjectRef, Store, controller_of};
+use plumb_controller_runtime::object_ref::resource_version;
+use plumb_controller_runtime::pods::is_active;
+use plumb_controller_runtime::{ObjectRef, Store, controller_of};
 
 use super::kind::WorkloadKind;
 use super::replica_sets::Sets;

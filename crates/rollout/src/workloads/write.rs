@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use plumb_client::Api;
-use plumb_controller::{ObjectRef, Store, Watchable, Write};
+use plumb_controller_runtime::{ObjectRef, Store, Watchable, Write};
 use serde_json::{Value, json};
 
 use super::informers::Informers;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use plumb_controller::{ObjectRef, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_placement::volumes::{SELECTED_NODE, annotation, is_fully_bound};
 use tokio::time::Instant;
 

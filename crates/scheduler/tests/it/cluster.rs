@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plumb_controller::{ObjectRef, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Planner, Preemption, Settings};
 use serde_json::{Value, json};

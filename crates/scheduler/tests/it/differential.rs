@@ -13,7 +13,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Planner, Settings};
 use plumb_testbed::{Cluster, Config, Parts};

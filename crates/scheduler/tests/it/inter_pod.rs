@@ -1,7 +1,7 @@
 //! Inter-pod affinity, anti-affinity and topology spread.
 
 use k8s_openapi::api::core::v1::Namespace;
-use plumb_controller::WatchEvent;
+use plumb_controller_runtime::WatchEvent;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, node, pod};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_controller::WatchEvent;
+use plumb_controller_runtime::WatchEvent;
 use plumb_scheduler::Decision;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use plumb_controller::{ObjectRef, WatchEvent};
+use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_scheduler::{Decision, VolumeBinding};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use plumb_client::Api;
-use plumb_controller::Clock;
+use plumb_controller_runtime::Clock;
 use plumb_testkit::TestCluster;
 use plumb_webhook::authority::{Authority, Leaf};
 use plumb_webhook::trust::{Decision, Trust};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
-use plumb_controller::pods::has_ended;
+use plumb_controller_runtime::pods::has_ended;
 use plumb_resize::Quantity;
 use plumb_resize::list::{self, ResourceList};
 use plumb_resize::resource::{PerResource, Resource};

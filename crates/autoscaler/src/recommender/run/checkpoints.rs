@@ -8,8 +8,8 @@ use futures_util::stream::{self, StreamExt as _};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use plumb_client::Api;
-use plumb_controller::Clock;
-use plumb_controller::api_error::is_settled;
+use plumb_controller_runtime::Clock;
+use plumb_controller_runtime::api_error::is_settled;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -260,7 +260,7 @@ impl Checkpoints {
     }
 
     fn exists(&self, namespace: &str, vpa: &str) -> bool {
-        self.informers.vpas.get(&plumb_controller::ObjectRef::namespaced(namespace, vpa)).is_some()
+        self.informers.vpas.get(&plumb_controller_runtime::ObjectRef::namespaced(namespace, vpa)).is_some()
     }
 
     fn of(&self, namespace: &str) -> Api<VerticalPodAutoscalerCheckpoint> {

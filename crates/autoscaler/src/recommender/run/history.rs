@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use plumb_controller::{Backoff, Clock};
+use plumb_controller_runtime::{Backoff, Clock};
 use tokio::task::JoinSet;
 
 use super::SharedState;

@@ -3,7 +3,7 @@
 use futures_util::stream::{self, StreamExt as _};
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
 use serde_json::json;
 
 use super::{Config, SharedState};

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use plumb_client::Api;
-use plumb_controller::leader::LeaderConfig;
+use plumb_controller_runtime::leader::LeaderConfig;
 use serde_json::json;
 use tokio::time::Instant;
 

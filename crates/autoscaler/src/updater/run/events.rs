@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource, ResourceExt as _};
-use plumb_controller::ObjectRef;
-use plumb_controller::events::NewEvent;
+use plumb_controller_runtime::ObjectRef;
+use plumb_controller_runtime::events::NewEvent;
 
 use super::Inner;
 use crate::api::VerticalPodAutoscaler;

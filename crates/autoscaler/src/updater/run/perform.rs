@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
-use plumb_controller::{ObjectRef, Write};
+use plumb_controller_runtime::{ObjectRef, Write};
 use tokio::time::Instant;
 
 use super::{Inner, OBSERVED_WITHIN, recommendation_of};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
-use plumb_controller::ObjectRef;
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller_runtime::ObjectRef;
+use plumb_controller_runtime::api_error::{is_conflict, is_settled};
 use serde_json::json;
 
 use super::Inner;

@@ -2,8 +2,8 @@
 //! and the same infeasible recommendation is not attempted again (AEP-8818).
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::ObjectRef;
-use plumb_controller::pods::node_of;
+use plumb_controller_runtime::ObjectRef;
+use plumb_controller_runtime::pods::node_of;
 use plumb_resize::Quantity;
 use plumb_resize::list::declared;
 use plumb_resize::resource::Declared;

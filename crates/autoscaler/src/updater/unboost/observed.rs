@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 
 use crate::boost::{Cpu, ready_since};
 use crate::updater::metrics::UpdaterMetrics;

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource as _, ResourceExt as _};
-use plumb_controller::ObjectRef;
-use plumb_controller::events::NewEvent;
+use plumb_controller_runtime::ObjectRef;
+use plumb_controller_runtime::events::NewEvent;
 use plumb_resize::Quantity;
 
 use super::observed::Resized;

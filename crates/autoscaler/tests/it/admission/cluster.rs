@@ -152,7 +152,7 @@ async fn without_the_gate_in_place_an_existing_vpa_is_applied_to_new_pods() {
     let mut gated = options();
     gated.gates.in_place = false;
     let webhook = fixture.webhook(gated).await;
-    let known = plumb_controller::ObjectRef::namespaced("default", "web");
+    let known = plumb_controller_runtime::ObjectRef::namespaced("default", "web");
     eventually(async || webhook.vpas.get(&known).is_some()).await;
     let pod = fixture.pod("web", &json!([container("a", &json!({}))])).await.unwrap();
     assert_eq!(resources(&pod), ["150m/-/-"]);
@@ -226,7 +226,7 @@ async fn the_older_of_two_vpas_controls_a_workload() {
         .await;
     // The same second, a later name.
     let younger = fixture.create_vpa("younger", "web", json!({})).await.unwrap();
-    let known = plumb_controller::ObjectRef::of(&younger);
+    let known = plumb_controller_runtime::ObjectRef::of(&younger);
     eventually(async || webhook.vpas.get(&known).is_some()).await;
     let pod = fixture.pod("web", &json!([container("a", &json!({}))])).await.unwrap();
     assert_eq!(resources(&pod), ["1/-/-"]);
@@ -336,7 +336,7 @@ async fn a_pod_of_a_daemonset_gets_what_the_vpa_of_its_node_recommends() {
     let set: DaemonSet = object(json!({ "metadata": { "name": "agent" },
         "spec": { "selector": { "matchLabels": labels }, "template": template } }));
     let set = sets.create(&PostParams::default(), &set).await.unwrap();
-    let owner = plumb_controller::controller_reference(&set);
+    let owner = plumb_controller_runtime::controller_reference(&set);
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(fixture.client.clone());
     for (name, nodes, cpu) in [("all", None, "200m"), ("large", Some("size=large"), "2")] {
         let annotations = nodes.map_or(json!({}), |nodes| json!({ NODE_SELECTOR_ANNOTATION: nodes }));
@@ -349,7 +349,7 @@ async fn a_pod_of_a_daemonset_gets_what_the_vpa_of_its_node_recommends() {
         let recommended = json!([{ "containerName": "c", "target": { "cpu": cpu, "memory": "128Mi" } }]);
         let status = json!({ "status": { "recommendation": { "containerRecommendations": recommended } } });
         let vpa = vpas.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
-        let known = plumb_controller::ObjectRef::of(&vpa);
+        let known = plumb_controller_runtime::ObjectRef::of(&vpa);
         eventually(async || {
             let version = |vpa: &VerticalPodAutoscaler| vpa.metadata.resource_version.clone();
             webhook.vpas.get(&known).is_some_and(|found| version(&found) == version(&vpa))

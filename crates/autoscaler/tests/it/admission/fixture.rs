@@ -13,7 +13,7 @@ use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::install::install;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
-use plumb_controller::{Clock, Informer};
+use plumb_controller_runtime::{Clock, Informer};
 use plumb_supervise::Supervisor;
 use plumb_testkit::{TestCluster, in_time, object};
 use plumb_webhook::Registration;
@@ -78,7 +78,7 @@ impl Fixture {
             client: client.clone(),
             vpas: vpas.clone(),
             supervisor: supervisor.clone(),
-            metrics: plumb_controller::metrics::Metrics::default(),
+            metrics: plumb_controller_runtime::metrics::Metrics::default(),
             admission_metrics: metrics.clone(),
             clock: Clock::default(),
         };
@@ -122,7 +122,7 @@ impl Fixture {
         vpas.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
         let vpa = vpas.get(name).await.unwrap();
         let version = vpa.metadata.resource_version.clone();
-        let known = plumb_controller::ObjectRef::of(&stored);
+        let known = plumb_controller_runtime::ObjectRef::of(&stored);
         plumb_testkit::eventually(async || {
             running.vpas.get(&known).is_some_and(|vpa| vpa.metadata.resource_version == version)
         })
@@ -146,7 +146,7 @@ impl Fixture {
     pub(crate) async fn pod(&self, workload: &str, containers: &Value) -> Result<Pod, kube::Error> {
         let replica_sets: Api<ReplicaSet> = Api::default_namespaced(self.client.clone());
         let owner = replica_sets.get(&format!("{workload}-1")).await.unwrap();
-        let owner = plumb_controller::controller_reference(&owner);
+        let owner = plumb_controller_runtime::controller_reference(&owner);
         let pod: Pod = object(json!({
             "metadata": { "generateName": format!("{workload}-1-"), "labels": { "app": workload }, "ownerReferences": [owner] },
             "spec": { "containers": containers },

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{ListParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::Backoff;
-use plumb_controller::api_error::settled;
+use plumb_controller_runtime::Backoff;
+use plumb_controller_runtime::api_error::settled;
 use plumb_placement::volumes::{IS_DEFAULT_CLASS, default_class};
 
 use super::{NAME, PROVISIONER};

@@ -1,7 +1,7 @@
 //! The decision of the local-path provisioner about a volume whose claim is deleted.
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
-use plumb_controller::finalizer;
+use plumb_controller_runtime::finalizer;
 use plumb_placement::volumes::{PROVISIONED_BY, annotation};
 
 use super::{DIRECTORY, FINALIZER, NODE, PROVISIONER};

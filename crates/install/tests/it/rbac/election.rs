@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt as _;
 use plumb_autoscaler::recommender::shards::{Elections, ShardConfig};
-use plumb_controller::leader::{LeaderConfig, LeaderElector};
+use plumb_controller_runtime::leader::{LeaderConfig, LeaderElector};
 use plumb_install::{Component, Options};
 use plumb_testkit::in_time;
 use tokio::sync::oneshot;

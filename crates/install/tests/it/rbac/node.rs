@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig};
+use plumb_controller_runtime::{Reflector, WatchConfig};
 use serde_json::{Value, json};
 
 use super::world::World;

@@ -6,7 +6,7 @@ use anyhow::bail;
 use futures_util::StreamExt as _;
 use kube::Client;
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::cloneset::status::{FAILED_UPDATE, rollout};
 use plumb_rollout::commands::NoRollout;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt as _};
-use plumb_controller::{Reflector, WatchConfig};
+use plumb_controller_runtime::{Reflector, WatchConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

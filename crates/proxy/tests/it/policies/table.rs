@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use plumb_controller::ObjectRef;
+use plumb_controller_runtime::ObjectRef;
 use plumb_proxy::policies::{
     Change, Direction, Element, Peers, PodKey, Ports, ServedPeer, SetKey, StartedPod, State, Table, Touched,
     changes,

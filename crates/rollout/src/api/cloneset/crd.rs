@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps,
 };
 use kube::CustomResourceExt as _;
-use plumb_controller::crds::normalise;
+use plumb_controller_runtime::crds::normalise;
 use serde_json::json;
 
 use super::CloneSet;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::finalizer;
+use plumb_controller_runtime::finalizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

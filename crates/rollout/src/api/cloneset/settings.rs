@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_controller::int_or_percent::{percent, rounded_down, rounded_up};
+use plumb_controller_runtime::int_or_percent::{percent, rounded_down, rounded_up};
 
 use super::strategy::Pace;
 use super::{CloneSet, Lifecycle, PriorityStrategy, ScatterTerm};

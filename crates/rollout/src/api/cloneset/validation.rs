@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::core::SelectorExt as _;
-use plumb_controller::adoption;
+use plumb_controller_runtime::adoption;
 
 use super::CloneSet;
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_client::{Api, Codec};
-use plumb_controller::{Reflector, WatchConfig, Watchable};
+use plumb_controller_runtime::{Reflector, WatchConfig, Watchable};
 use plumb_resize::rules::Rules;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
 use plumb_rollout::api::crds;

@@ -6,7 +6,7 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::crds::{InstallOutcome, KeepReason};
+use plumb_controller_runtime::crds::{InstallOutcome, KeepReason};
 use plumb_rollout::api::cloneset::{self, CloneSet, PodUpdatePolicy};
 use plumb_rollout::install::{CLONESETS, install_cloneset};
 use plumb_testkit::TestCluster;

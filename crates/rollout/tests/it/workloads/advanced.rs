@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use plumb_client::Api;
-use plumb_controller::{Reflector, WatchConfig};
+use plumb_controller_runtime::{Reflector, WatchConfig};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, command};
 use plumb_rollout::engine::Phase;

@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_controller::metrics::ReconcileResult;
+use plumb_controller_runtime::metrics::ReconcileResult;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::engine::{Phase, PodFailure, PodRecord};

@@ -11,7 +11,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
-use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_store::{Store, WatchBuffer};
 use plumb_testkit::{Options, TestCluster, object};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn an_object_that_is_watched_takes_no_more_memory_than_it_needs() {
     let pod: Pod = serde_json::from_str(&text.to_string()).unwrap();
     let capacity = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref().map(Vec::capacity);
     assert!(capacity(&pod) > Some(1), "there is nothing to save");
-    let compacted = plumb_controller::compact(pod);
+    let compacted = plumb_controller_runtime::compact(pod);
     assert_eq!((capacity(&compacted), compacted.metadata.managed_fields), (Some(1), None));
 }
 

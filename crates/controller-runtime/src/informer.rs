@@ -118,7 +118,7 @@ impl<K: Watchable> Synced for Store<K> {
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{Node, Pod};
-/// # use plumb_controller::InformerFactory;
+/// # use plumb_controller_runtime::InformerFactory;
 /// # use plumb_supervise::Supervisor;
 /// async fn run(client: kube::Client) {
 ///     let informers = InformerFactory::default();

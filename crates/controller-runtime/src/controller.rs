@@ -79,7 +79,7 @@ pub trait Reconciler: Send + Sync + 'static {
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue};
+/// # use plumb_controller_runtime::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue};
 /// # use plumb_supervise::Supervisor;
 /// struct Prints;
 ///

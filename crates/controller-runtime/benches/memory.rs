@@ -1,11 +1,11 @@
 //! What a pod costs that is watched: as kube-runtime's watcher hands it on, and as our reflector does.
 //!
-//! `cargo bench -p plumb-controller --bench memory`; the column of interest is `max alloc`, of [`PODS`] pods.
+//! `cargo bench -p plumb-controller-runtime --bench memory`; the column of interest is `max alloc`, of [`PODS`] pods.
 
 #![expect(clippy::expect_used, reason = "the text is a constant")]
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::compact;
+use plumb_controller_runtime::compact;
 use serde_json::json;
 
 #[global_allocator]

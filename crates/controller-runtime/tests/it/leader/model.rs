@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use plumb_controller::leader::{Durations, Election, Request, Response};
+use plumb_controller_runtime::leader::{Durations, Election, Request, Response};
 use proptest::prelude::*;
 use tokio::time::Instant;
 

@@ -18,7 +18,7 @@
 //! decides how large a cluster fits. Objects are compacted as they are decoded ([`compact`]): without `managedFields`, and
 //! copied once, since a decoded `Vec` has capacity for four elements where most pods have one container and one status. Of a
 //! running pod with one container kube-runtime's watcher hands on 23.7 KB, this one 10.4 KB (`cargo bench -p
-//! plumb-controller --bench memory`, `max alloc` of 1000 pods), and of a list one object at a time is held as decoded.
+//! plumb-controller-runtime --bench memory`, `max alloc` of 1000 pods), and of a list one object at a time is held as decoded.
 //! kube-runtime's also does not report the progress of a watch without changes, which
 //! [`own_writes`](crate::own_writes) needs for objects that were created and deleted before they were observed.
 
@@ -134,7 +134,7 @@ impl WatchConfig {
 /// ```
 /// # use futures_util::StreamExt as _;
 /// # use k8s_openapi::api::core::v1::Pod;
-/// # use plumb_controller::reflector::{Reflector, WatchConfig, WatchEvent};
+/// # use plumb_controller_runtime::reflector::{Reflector, WatchConfig, WatchEvent};
 /// async fn print_pods_of(client: kube::Client, node: &str) {
 ///     let config = WatchConfig::default().fields(format!("spec.nodeName={node}"));
 ///     let mut events = std::pin::pin!(Reflector::new(plumb_client::Api::<Pod>::all(client), config).into_stream());

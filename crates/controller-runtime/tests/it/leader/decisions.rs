@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use plumb_controller::leader::{Durations, Election, Request, Response};
+use plumb_controller_runtime::leader::{Durations, Election, Request, Response};
 use tokio::time::Instant;
 
 fn wall(second: i64) -> Timestamp {

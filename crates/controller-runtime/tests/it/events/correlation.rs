@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use plumb_controller::events::{Action, Correlator, Emitted, EventType, NewEvent};
+use plumb_controller_runtime::events::{Action, Correlator, Emitted, EventType, NewEvent};
 use proptest::prelude::*;
 use tokio::time::Instant;
 

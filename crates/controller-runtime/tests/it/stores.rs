@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::{Change, ObjectRef, Store, WatchEvent, Write};
+use plumb_controller_runtime::{Change, ObjectRef, Store, WatchEvent, Write};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -120,7 +120,7 @@ proptest! {
                 _ => applied(pod),
             });
         }
-        let owner = |pod: &Pod| plumb_controller::controller_of(&pod.metadata).map(|owner| owner.uid.clone());
+        let owner = |pod: &Pod| plumb_controller_runtime::controller_of(&pod.metadata).map(|owner| owner.uid.clone());
         let node = |pod: &Pod| pod.spec.as_ref().unwrap().node_name.clone();
         let where_ = |is: &dyn Fn(&Pod) -> bool| names(store.all().into_iter().filter(|pod| is(pod)).collect());
         for value in ["1", "2", "3"] {

@@ -13,7 +13,7 @@
 //! shards has a lease for each shard.
 //!
 //! ```no_run
-//! # use plumb_controller::leader::{LeaderConfig, LeaderElector};
+//! # use plumb_controller_runtime::leader::{LeaderConfig, LeaderElector};
 //! # async fn example(client: kube::Client, stop: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
 //! let elector = LeaderElector::new(client, LeaderConfig::new("kube-system", "plumb-updater", "host_1234"))?;
 //! let _state = elector.state(); // for health checks

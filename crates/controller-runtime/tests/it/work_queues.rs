@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_controller::{Clock, ObjectRef, WorkQueue, WorkResult};
+use plumb_controller_runtime::{Clock, ObjectRef, WorkQueue, WorkResult};
 use tokio::time::{Instant, advance};
 
 fn key(name: &str) -> ObjectRef {

@@ -46,7 +46,7 @@ type Handler<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
-/// use plumb_controller::{ObjectRef, Store, WatchEvent};
+/// use plumb_controller_runtime::{ObjectRef, Store, WatchEvent};
 ///
 /// let pods: Store<Pod> = Store::default();
 /// pods.add_handler(|change| {
@@ -192,7 +192,7 @@ impl<K: Resource> Store<K> {
     /// ```
     /// # use std::sync::Arc;
     /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use plumb_controller::Store;
+    /// # use plumb_controller_runtime::Store;
     /// let pods: Arc<Store<Pod>> = Arc::default();
     /// let by_node = pods.add_index(|pod: &Pod| pod.spec.as_ref()?.node_name.clone());
     /// assert!(by_node.get("node-1").is_empty());

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
-use plumb_controller::adoption::{Claim, adoption_patch, claims, release_patch};
-use plumb_controller::{Store, WatchEvent, controller_reference};
+use plumb_controller_runtime::adoption::{Claim, adoption_patch, claims, release_patch};
+use plumb_controller_runtime::{Store, WatchEvent, controller_reference};
 use plumb_testkit::object;
 use serde_json::json;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_controller::events::{EventRecorder, RecorderConfig};
-use plumb_controller::{
+use plumb_controller_runtime::events::{EventRecorder, RecorderConfig};
+use plumb_controller_runtime::{
     Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, controller_reference,
 };
 use plumb_supervise::Supervisor;
@@ -37,7 +37,7 @@ impl Reconciler for Copies {
             secret.metadata.owner_references = Some(vec![controller_reference(&*found)]);
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &map.namespace);
             let created = secrets.create(&PostParams::default(), &secret).await?;
-            self.secrets.wait_for_write(&plumb_controller::Write::created(&created.metadata)).await;
+            self.secrets.wait_for_write(&plumb_controller_runtime::Write::created(&created.metadata)).await;
         }
         Ok(Requeue::AwaitChange)
     }

@@ -1,5 +1,5 @@
 //! A controller in fifty lines: every namespace that asks for it by the annotation `example.com/memory-limit` has a
-//! `LimitRange` named `default-limits` with that default. `cargo run -p plumb-controller --example default_limits` runs it
+//! `LimitRange` named `default-limits` with that default. `cargo run -p plumb-controller-runtime --example default_limits` runs it
 //! on the cluster of the current kubeconfig; `tests/it/example.rs` runs it on an API server in the test's process.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write};
+use plumb_controller_runtime::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write};
 use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 

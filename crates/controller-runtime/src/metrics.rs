@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use plumb_controller::metrics::{Metrics, ReconcileResult};
+//! use plumb_controller_runtime::metrics::{Metrics, ReconcileResult};
 //!
 //! let metrics = Metrics::default();
 //! let queue = metrics.work_queue("deployment");

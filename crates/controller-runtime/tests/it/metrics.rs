@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_controller::metrics::{EventOutcome, Metrics, ReconcileResult};
+use plumb_controller_runtime::metrics::{EventOutcome, Metrics, ReconcileResult};
 use plumb_metrics::Text;
 
 fn rendered(metrics: &Metrics) -> String {

@@ -8,9 +8,9 @@ use http::Uri;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use plumb_controller::events::{EventRecorder, RecorderConfig};
-use plumb_controller::leader::{Durations, LeaderConfig, LeaderConfigError, LeaderElector};
-use plumb_controller::metrics::Metrics;
+use plumb_controller_runtime::events::{EventRecorder, RecorderConfig};
+use plumb_controller_runtime::leader::{Durations, LeaderConfig, LeaderConfigError, LeaderElector};
+use plumb_controller_runtime::metrics::Metrics;
 use plumb_supervise::Supervisor;
 use plumb_testkit::{TestCluster, event, until};
 use tokio::sync::{oneshot, watch};
@@ -42,7 +42,7 @@ impl Drop for Working {
 struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Option<()>>,
-    state: tokio::sync::watch::Receiver<plumb_controller::leader::LeaderState>,
+    state: tokio::sync::watch::Receiver<plumb_controller_runtime::leader::LeaderState>,
     metrics: Metrics,
     supervisor: Supervisor,
 }
@@ -205,7 +205,7 @@ async fn a_lease_is_not_released_while_something_only_the_leader_does_is_under_w
     let (mut state, working) = (elector.state(), elector.working());
     let running =
         tokio::spawn(async move { elector.run(std::future::pending(), std::future::pending::<()>).await });
-    state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
+    state.wait_for(plumb_controller_runtime::leader::LeaderState::is_leader).await.unwrap();
     let writing = working.read().await;
     candidacy.send_replace(false);
     state.wait_for(|state| state.leads_until.is_none()).await.unwrap();
@@ -223,13 +223,13 @@ async fn each_lease_has_a_leader_of_its_own() {
     for number in 0..3 {
         let lease = format!("shard-{number}");
         let mut first = Running::start(cluster.admin(), &lease, &format!("a{number}"), &log);
-        first.state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
+        first.state.wait_for(plumb_controller_runtime::leader::LeaderState::is_leader).await.unwrap();
         let second = Running::start(cluster.admin(), &lease, &format!("b{number}"), &log);
         shards.push((first, second));
     }
     let (first, mut second) = shards.remove(1);
     first.stop().await;
-    second.state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
+    second.state.wait_for(plumb_controller_runtime::leader::LeaderState::is_leader).await.unwrap();
     for (number, wanted) in ["a0", "b1", "a2"].into_iter().enumerate() {
         let lease = leases(&cluster).get(&format!("shard-{number}")).await.unwrap();
         assert_eq!(holder(&lease), Some(wanted));
