@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::stream;
 use http::HeaderValue;
-use plumb_registry::{Digest, Digesting};
+use plumb_oci::{Digest, Digesting};
 use plumb_runtime::{Error, Result};
 use prost::Message;
 use tokio::sync::mpsc;

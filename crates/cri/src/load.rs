@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plumb_registry::architecture;
+use plumb_oci::architecture;
 use plumb_runtime::image::{Load, normalise};
 use plumb_runtime::{Error, Result, Runtime as _};
 use serde_json::json;

@@ -222,7 +222,7 @@ fn volumes_of(pods: &[Arc<Pod>]) -> BTreeSet<String> {
     let specs = pods.iter().filter_map(|pod| pod.spec.as_ref());
     let volumes = specs.flat_map(|spec| spec.volumes.iter().flatten());
     let names = volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
-    names.map(plumb_registry::normalise).collect()
+    names.map(plumb_oci::normalise).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Those of its service account are among them: the API server copies them into a pod that names none.
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_registry::{Credentials, DockerConfig, InvalidDockerConfig};
+use plumb_oci::{Credentials, DockerConfig, InvalidDockerConfig};
 
 use crate::cri_config::identity;
 use crate::objects::{Objects, ReadError, Reference};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plumb_registry::RegistryConfig;
+use plumb_oci::RegistryConfig;
 use plumb_resize::qos::QosClass;
 use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use plumb_registry::RegistryConfig;
+use plumb_oci::RegistryConfig;
 
 use crate::cgroup::Layout;
 use crate::error::{Error, Result};

@@ -33,6 +33,6 @@ mod zstd;
 pub use config::ImageConfig;
 pub use limits::Limits;
 pub use load::Load;
-pub use plumb_registry::{Digest, InvalidDigest, normalise};
+pub use plumb_oci::{Digest, InvalidDigest, normalise};
 pub use pull::{PullRequest, pull};
 pub use store::{ImageError, ImageRecord, Images};

@@ -23,7 +23,7 @@ pub use cpuset::{CpuSet, InvalidCpuSet};
 pub use event::{ContainerChange, Event};
 pub use image::{FilesystemUsage, Image};
 pub use jiff::Timestamp;
-pub use plumb_registry::Credentials;
+pub use plumb_oci::Credentials;
 pub use plumb_resize::qos::QosClass;
 pub use resources::{HugepageLimit, LinuxResources, Resources, WindowsResources};
 pub use sandbox::{

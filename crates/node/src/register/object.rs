@@ -27,7 +27,7 @@ const LIMITED: [&str; 2] = ["memory", "pid"];
 
 /// The labels that a node gives itself.
 pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
-    let arch = plumb_registry::architecture();
+    let arch = plumb_oci::architecture();
     let own = [
         ("kubernetes.io/hostname", setup.name.as_str()),
         ("kubernetes.io/os", "linux"),

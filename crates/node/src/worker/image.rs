@@ -80,7 +80,7 @@ impl Worker {
         name: &str,
         policy: Option<&str>,
     ) -> Result<Option<Image>, StartFailure> {
-        if let Err(error) = name.parse::<plumb_registry::Reference>() {
+        if let Err(error) = name.parse::<plumb_oci::Reference>() {
             let message = format!(
                 "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {error}"
             );

@@ -2,7 +2,7 @@
 
 use plumb_node::objects::Objects;
 use plumb_node::pull_secrets::PullSecrets;
-use plumb_registry::Credentials;
+use plumb_oci::Credentials;
 use serde_json::json;
 
 use super::cluster::Cluster;

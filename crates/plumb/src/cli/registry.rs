@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use clap::Args;
-use plumb_registry::{Mirror, RegistryConfig, is_registry};
+use plumb_oci::{Mirror, RegistryConfig, is_registry};
 
 /// How registries are reached.
 #[derive(Clone, Debug, Default, Args)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use plumb_registry::{Credentials, Digest, DockerConfig, Progress, Reference, Registry};
+use plumb_oci::{Credentials, Digest, DockerConfig, Progress, Reference, Registry};
 use plumb_runtime::builtin::images_of;
 use plumb_runtime::image::{Limits, PullRequest, pull};
 

@@ -26,7 +26,7 @@ use plumb_node::shutdown::{GracePeriods, NodeShutdown};
 use plumb_node::static_pods::check_directory;
 use plumb_node::usage::{Usage, UsageConfig};
 use plumb_node::{Agent, Clock, StatusLimiter};
-use plumb_registry::RegistryConfig;
+use plumb_oci::RegistryConfig;
 use plumb_resize::Quantity;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;

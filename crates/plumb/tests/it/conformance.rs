@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use plumb_conformance::{Case, Cgroups, Dialect, Gate, Options, Target, Verdict, matches, run, skips, table};
-use plumb_registry::RegistryConfig;
+use plumb_oci::RegistryConfig;
 use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
 

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret, ServiceAccount};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use plumb_registry::{Digest, architecture};
+use plumb_oci::{Digest, architecture};
 use plumb_testkit::{TIMEOUT, eventually, free_port, in_time};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

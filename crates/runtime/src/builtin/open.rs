@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use plumb_registry::Registry;
+use plumb_oci::Registry;
 use plumb_resize::cgroup::WeightScale;
 use plumb_resize::qos::QosClass;
 use rustix::fs::{FlockOperation, flock};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
-use plumb_registry::{Credentials, Reference, Registry, no_progress};
+use plumb_oci::{Credentials, Reference, Registry, no_progress};
 use tokio::sync::Semaphore;
 
 use crate::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! The configuration of an image.
 
-use plumb_registry::Digest;
+use plumb_oci::Digest;
 use serde::{Deserialize, Serialize};
 
 /// The configuration of an image, as far as the runtime uses it.

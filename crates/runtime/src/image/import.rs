@@ -16,7 +16,7 @@ use std::thread;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use plumb_registry::{Digest, architecture};
+use plumb_oci::{Digest, architecture};
 
 use super::archive::Archive;
 use super::config::WholeConfig;

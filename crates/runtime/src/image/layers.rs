@@ -15,7 +15,7 @@ use std::thread;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use plumb_registry::{Digest, Digesting};
+use plumb_oci::{Digest, Digesting};
 
 use super::archive::{Archive, Compression};
 use super::import::explained;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
-use plumb_registry::{Digest, normalise};
+use plumb_oci::{Digest, normalise};
 
 use super::config::ImageConfig;
 use super::layers::{FILES, describe, layer_name, layer_path};

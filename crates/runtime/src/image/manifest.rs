@@ -1,6 +1,6 @@
 //! The images of an archive, by its manifests and indexes.
 
-use plumb_registry::{Descriptor, Digest, ImageIndex, ImageManifest, Platform};
+use plumb_oci::{Descriptor, Digest, ImageIndex, ImageManifest, Platform};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -74,7 +74,7 @@ pub(super) enum UnusableImage {
         /// The file.
         name: String,
         /// Why.
-        error: plumb_registry::InvalidDigest,
+        error: plumb_oci::InvalidDigest,
     },
     /// A document has another digest.
     #[error("{name} has the digest {found} instead: the archive is damaged or was changed")]

@@ -1,6 +1,6 @@
 //! The names that images are imported under.
 
-use plumb_registry::Reference;
+use plumb_oci::Reference;
 
 /// Some text that cannot be an image's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use plumb_registry::{Credentials, Descriptor, Digest, Progress, PullError, Reference, Registry, Resolved};
+use plumb_oci::{Credentials, Descriptor, Digest, Progress, PullError, Reference, Registry, Resolved};
 use rustix::fs::{FlockOperation, flock};
 
 use super::archive::Archive;

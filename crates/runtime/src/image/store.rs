@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use plumb_registry::{Digest, normalise};
+use plumb_oci::{Digest, normalise};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 

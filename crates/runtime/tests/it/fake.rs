@@ -1,1 +1,1 @@
-../../../registry/tests/it/fake.rs
+../../../oci/tests/it/fake.rs

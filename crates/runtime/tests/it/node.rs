@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use plumb_registry::RegistryConfig;
+use plumb_oci::RegistryConfig;
 use plumb_resize::qos::QosClass;
 use plumb_runtime::Runtime as _;
 use plumb_runtime::builtin::{Builtin, Config};

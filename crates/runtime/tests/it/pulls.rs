@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plumb_registry::{Digest, Reference, Registry, RegistryConfig, no_progress};
+use plumb_oci::{Digest, Reference, Registry, RegistryConfig, no_progress};
 use plumb_runtime::Runtime as _;
 use plumb_runtime::image::{ImageRecord, Images, Limits, PullRequest, pull};
 use plumb_runtime::types::ImageMount;
@@ -109,7 +109,7 @@ async fn an_image_that_fails_the_checks_of_an_import_leaves_nothing() {
     // The layer is what the registry says, and not what the image says.
     let content = layer("first");
     let config = json!({
-        "architecture": plumb_registry::architecture(), "os": "linux", "config": {},
+        "architecture": plumb_oci::architecture(), "os": "linux", "config": {},
         "rootfs": { "type": "layers", "diff_ids": [Digest::of(b"another")] },
     });
     let config = fake.put_blob("bad", config.to_string());

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use plumb_registry::{Credentials, PullError, Reference, Registry, RegistryConfig, no_progress};
+use plumb_oci::{Credentials, PullError, Reference, Registry, RegistryConfig, no_progress};
 
 use crate::fake::{FakeRegistry, challenge, redirect, with_status};
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use plumb_registry::{
+use plumb_oci::{
     Digest, Mirror, PullError, PullLimits, Reference, Registry, RegistryConfig, architecture, no_progress,
 };
 use serde_json::json;
@@ -127,7 +127,7 @@ async fn mirrors_are_tried_first_without_credentials_and_then_the_registry() {
         ],
         ..RegistryConfig::default()
     });
-    let credentials = plumb_registry::Credentials::basic("u", "p");
+    let credentials = plumb_oci::Credentials::basic("u", "p");
     let resolved = registry.resolve(&reference(&fake.image("a:both")), Some(&credentials)).await.unwrap();
     assert_eq!(resolved.digest(), on_both);
     assert!(fake.asked().is_empty());

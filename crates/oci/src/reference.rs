@@ -127,7 +127,7 @@ impl FromStr for Reference {
 /// name it is some text that no valid name is normalised to.
 ///
 /// ```
-/// use plumb_registry::normalise;
+/// use plumb_oci::normalise;
 ///
 /// assert_eq!(normalise("busybox"), "docker.io/library/busybox:latest");
 /// assert_eq!(normalise("plumb/load"), "docker.io/plumb/load:latest");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use plumb_registry::{PullError, PullLimits, Registry, RegistryConfig, Resolved, no_progress};
+use plumb_oci::{PullError, PullLimits, Registry, RegistryConfig, Resolved, no_progress};
 
 use crate::fake::{FakeRegistry, empty, stalled, truncated, with_status};
 
@@ -39,8 +39,7 @@ async fn an_interrupted_download_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let positions = Arc::new(Mutex::new(Vec::new()));
     let noted = positions.clone();
-    let progress: plumb_registry::Progress =
-        Arc::new(move |received| noted.lock().unwrap().push(received.bytes));
+    let progress: plumb_oci::Progress = Arc::new(move |received| noted.lock().unwrap().push(received.bytes));
     let path = resolved.layer(&resolved.layers()[0], folder.path(), &progress).await.unwrap();
     assert_eq!(std::fs::read(path).unwrap(), layer);
     let ranges: Vec<Option<String>> =

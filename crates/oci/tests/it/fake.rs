@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use plumb_registry::{Digest, architecture};
+use plumb_oci::{Digest, architecture};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
