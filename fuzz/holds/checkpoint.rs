@@ -1,12 +1,12 @@
 //! Any bytes may be tried as the status of a checkpoint, and as its annotation. One that is refused changes nothing; one that is restored can
 //! be written, reads back to itself, and leaves a recommender that goes on working.
 
-use plumb_autoscaler::api::VerticalPodAutoscalerCheckpointStatus;
-use plumb_autoscaler::recommender::cluster::{PodUpdate, Restored, SelectorUpdate, VpaUpdate};
-use plumb_autoscaler::recommender::{
+use plumb_recommender::model::cluster::{PodUpdate, Restored, SelectorUpdate, VpaUpdate};
+use plumb_recommender::{
     CheckpointStatus, Cluster, ClusterSettings, CountedKills, Sample, Time, VpaKey, VpaSettings,
 };
 use plumb_resize::resource::Resource;
+use plumb_vpa_api::VerticalPodAutoscalerCheckpointStatus;
 
 /// Fails where it does not hold.
 pub(crate) fn holds(bytes: &[u8]) {

@@ -3,10 +3,9 @@
 
 use std::io::Read;
 
-use plumb_autoscaler::explain;
-use plumb_autoscaler::offline::history::History;
-use plumb_autoscaler::offline::plot;
-use plumb_autoscaler::recommender::{AggregationConfig, AggregationSettings, EstimationSettings};
+use plumb_recommender::offline::history::History;
+use plumb_recommender::offline::plot;
+use plumb_recommender::{AggregationConfig, AggregationSettings, EstimationSettings};
 
 /// Gives its bytes in pieces of seven.
 struct Pieces<'a>(&'a [u8]);
@@ -42,8 +41,8 @@ pub(crate) fn holds(bytes: &[u8]) {
     assert_eq!(history.workload.recommend(&settings), in_pieces.workload.recommend(&settings));
     let explained = history.workload.explain(&settings);
     for explanation in &explained {
-        explain::text(explanation, None);
-        explain::json(explanation);
+        plumb_vpa_explain::text(explanation, None);
+        plumb_vpa_explain::json(explanation);
     }
     plot::svg(&explained);
 }

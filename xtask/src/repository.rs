@@ -16,8 +16,8 @@ pub fn files(path: &Path, extensions: &[&str]) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        // The build directory of the fuzz targets, say.
-        if entry.file_name() != "target" {
+        // cargo marks its build directories, such as that of the fuzz targets.
+        if !entry.path().join("CACHEDIR.TAG").exists() {
             all.extend(files(&entry.path(), extensions)?);
         }
     }

@@ -1,4 +1,4 @@
-// What crates/autoscaler/benches/recommender.rs measures, of the engine of upstream's recommender: the same pods, VPAs and
+// What crates/recommender/benches/recommender.rs measures, of the engine of upstream's recommender: the same pods, VPAs and
 // samples, on one thread. Prints a line of JSON for each size.
 package main
 

@@ -6,10 +6,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::admission::registration;
 use plumb_client::Api;
 use plumb_controller_runtime::crds::{self, DEFINITION_ANNOTATION, InstallError, InstallOutcome, KeepReason};
 use plumb_rollout::webhook;
+use plumb_vpa_admission::registration;
 use serde_json::json;
 
 use crate::component::Component;

@@ -64,7 +64,7 @@ impl Component {
     pub fn webhook_configuration(self) -> Option<&'static str> {
         match self {
             Self::Recommender | Self::Updater => None,
-            Self::Admission | Self::Autoscaler => Some(plumb_autoscaler::admission::registration::NAME),
+            Self::Admission | Self::Autoscaler => Some(plumb_vpa_admission::registration::NAME),
             Self::Rollout => Some(plumb_rollout::webhook::NAME),
         }
     }

@@ -18,13 +18,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::admission::registration;
-use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_autoscaler::boost::annotation::is_boosted;
-use plumb_autoscaler::recommender::shards::DEFAULT_LEASE;
 use plumb_client::Api;
 use plumb_controller_runtime::crds::DEFINITION_ANNOTATION;
+use plumb_recommender::shards::DEFAULT_LEASE;
 use plumb_rollout::webhook;
+use plumb_vpa::boost::annotation::is_boosted;
+use plumb_vpa_admission::registration;
+use plumb_vpa_api::VerticalPodAutoscaler;
 use plumb_webhook::registration::{is_managed_by, is_on_loopback};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
-use plumb_autoscaler::api::{UpdateMode, VerticalPodAutoscaler};
+use plumb_vpa_api::{UpdateMode, VerticalPodAutoscaler};
 
 use crate::manifests::is_of_installation;
 

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use kube::Client;
 use plumb_apiserver::authn::User;
-use plumb_autoscaler::admission::metrics::AdmissionMetrics;
-use plumb_autoscaler::admission::{Admission, Environment};
-use plumb_autoscaler::features::PER_VPA_CONFIG;
-use plumb_autoscaler::informers::Informers;
-use plumb_autoscaler::install::install;
-use plumb_autoscaler::namespaces::Namespaces;
-use plumb_autoscaler::recommender::environment::EnvironmentOptions;
-use plumb_autoscaler::recommender::live_usage::MetricsApi;
-use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
-use plumb_autoscaler::recommender::shards::Ownership;
-use plumb_autoscaler::recommender::{Config, Options, Recommender};
-use plumb_autoscaler::target::{TargetConfig, Targets};
-use plumb_autoscaler::updater::{self, Updater, UpdaterMetrics};
 use plumb_controller_runtime::Clock;
 use plumb_controllers::{GROUPS, user_of};
+use plumb_recommender::input::environment::EnvironmentOptions;
+use plumb_recommender::input::live_usage::MetricsApi;
+use plumb_recommender::metrics::RecommenderMetrics;
+use plumb_recommender::shards::Ownership;
+use plumb_recommender::{Config, Options, Recommender};
+use plumb_updater::{Updater, UpdaterMetrics};
+use plumb_vpa::features::PER_VPA_CONFIG;
+use plumb_vpa::informers::Informers;
+use plumb_vpa::install::install;
+use plumb_vpa::namespaces::Namespaces;
+use plumb_vpa::target::{TargetConfig, Targets};
+use plumb_vpa_admission::metrics::AdmissionMetrics;
+use plumb_vpa_admission::{Admission, Environment};
 use tokio::task::JoinSet;
 
 use crate::components::Context;
@@ -94,18 +94,18 @@ fn updater(context: &Context<'_>, client: Client, informers: &Informers) -> Upda
     let metrics = UpdaterMetrics::default();
     let shown = metrics.clone();
     context.server.also_show(move |text| shown.render(text));
-    Updater::new(updater::Config {
+    Updater::new(plumb_updater::Config {
         client: client.clone(),
         informers: informers.clone(),
         targets: Targets::new(client, TargetConfig::default()),
-        options: updater::Options {
+        options: plumb_updater::Options {
             interval: context.autoscaler.updater_interval,
             node_selectors: context.autoscaler.node_selectors,
             memory_decrease_guard: context.autoscaler.memory_decrease_guard,
             startup_boost_deadline: Some(context.autoscaler.startup_boost_deadline),
             startup_boost_on_restart: context.autoscaler.startup_boost_on_restart,
             max_allowed_cpu_boost: context.autoscaler.max_allowed_cpu_boost,
-            ..updater::Options::new(&context.binding.gates)
+            ..plumb_updater::Options::new(&context.binding.gates)
         },
         rules: context.rules.clone(),
         clock: Clock::default(),

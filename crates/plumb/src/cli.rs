@@ -86,7 +86,7 @@ impl Cli {
         EnvFilter::new(match &*self.log {
             USUAL_LOG if watches => "warn,kube_client=off,plumb_controller_runtime=off",
             USUAL_LOG if matches!(self.command, Command::Recommend(_)) => {
-                "warn,kube_client=off,plumb_autoscaler=error"
+                "warn,kube_client=off,plumb_recommender=error"
             }
             USUAL_LOG if !runs_on => "warn,kube_client=off",
             filter => filter,

@@ -13,7 +13,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use plumb_autoscaler::explain::printable;
+use plumb_vpa_explain::printable;
 use serde_json::Value;
 
 use crate::data_dir::existing_kubeconfig;

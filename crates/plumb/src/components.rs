@@ -13,7 +13,6 @@ use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::Pki;
-use plumb_autoscaler::admission::registration;
 use plumb_controller_runtime::metrics::{CountedService, Metrics};
 use plumb_controller_runtime::{Backoff, Exponential};
 use plumb_controllers::{GROUPS, user_of};
@@ -21,6 +20,7 @@ use plumb_features::Feature;
 use plumb_resize::rules::Rules;
 use plumb_rollout::webhook;
 use plumb_supervise::Supervisor;
+use plumb_vpa_admission::registration;
 use plumb_webhook::registration::unregister_from_loopback;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -74,7 +74,7 @@ static TABLE: &[Component] = &[
     Component {
         name: "autoscaler",
         about: "the Vertical Pod Autoscaler",
-        features: plumb_autoscaler::features::FEATURES,
+        features: plumb_vpa::features::FEATURES,
         webhook: Some(Webhook {
             name: registration::NAME,
             manager: registration::FIELD_MANAGER,

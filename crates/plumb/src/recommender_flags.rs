@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
-use plumb_autoscaler::recommender::prometheus::{Authentication, PrometheusSettings};
-use plumb_autoscaler::recommender::{AggregationSettings, EstimationSettings, Percentiles};
+use plumb_recommender::input::prometheus::{Authentication, PrometheusSettings};
+use plumb_recommender::{AggregationSettings, EstimationSettings, Percentiles};
 use plumb_resize::Quantity;
 use plumb_resize::resource::PerResource;
 

@@ -205,7 +205,7 @@ async fn install_when_reachable(chosen: &Chosen, client: &Client) -> Result<(), 
 /// Installs the definitions of the components.
 async fn install(chosen: &Chosen, client: &Client) -> Result<(), InstallError> {
     if chosen.recommender.is_some() || chosen.updater.is_some() || chosen.admission.is_some() {
-        plumb_autoscaler::install::install(client).await?;
+        plumb_vpa::install::install(client).await?;
     }
     if chosen.rollout.is_some() {
         plumb_rollout::install::install(client).await?;

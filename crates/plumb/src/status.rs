@@ -14,11 +14,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
-use plumb_autoscaler::explain::{BoostView, printable};
 use plumb_client::Api;
 use plumb_controller_runtime::pods;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
+use plumb_vpa_explain::{BoostView, printable};
 use serde_json::Value;
 
 use crate::client::{self, Cluster, Output, POD_WORDS, block_on, print, workload_kind, write_out};

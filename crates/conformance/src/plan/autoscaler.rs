@@ -15,12 +15,12 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             elsewhere(
                 "Feature gate disabled: existing VPAs are applied at admission, and running pods are left as they are",
-                "`crates/autoscaler/tests/it`: `updater/in_place_mode.rs` (`without_the_feature_gate_running_pods_are_left_as_they_are`), `admission/cluster.rs` (`without_the_gate_in_place_an_existing_vpa_is_applied_to_new_pods`)",
+                "`crates/updater/tests/it/in_place_mode.rs` (`without_the_feature_gate_running_pods_are_left_as_they_are`), `crates/vpa-admission/tests/it/cluster.rs` (`without_the_gate_in_place_an_existing_vpa_is_applied_to_new_pods`)",
             ),
             Sentence {
                 asks: "Indefinite wait for updates in progress",
                 cases: &["vpa-newer-recommendation-waits-for-the-resize-in-progress"],
-                elsewhere: "24 hours InProgress, Deferred and Error in virtual time: `crates/autoscaler/tests/it/updater/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`)",
+                elsewhere: "24 hours InProgress, Deferred and Error in virtual time: `crates/updater/tests/it/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`)",
             },
             Sentence {
                 asks: "Failed update, retry success",
@@ -29,7 +29,7 @@ pub(super) const SECTIONS: &[Section] = &[
                     "vpa-in-place-waits-for-a-resize-that-the-node-retries",
                     "vpa-in-place-tries-again-when-a-quota-grows",
                 ],
-                elsewhere: "an API server that does not answer: `crates/autoscaler/tests/it/updater/in_place_mode.rs` (`an_update_that_fails_at_first_succeeds_in_the_end`)",
+                elsewhere: "an API server that does not answer: `crates/updater/tests/it/in_place_mode.rs` (`an_update_that_fails_at_first_succeeds_in_the_end`)",
             },
             by("Infeasible resize handling", &["vpa-in-place-never-evicts-for-node-capacity"]),
             by(
@@ -51,7 +51,7 @@ pub(super) const SECTIONS: &[Section] = &[
             by("Stale entries are cleaned up", &["vpa-infeasible-attempt-ends-with-its-pod"]),
             elsewhere(
                 "An attempt survives a restart of the updater; a node that has grown clears it",
-                "`crates/autoscaler/tests/it/updater/in_place_mode.rs` (`an_attempt_survives_a_restart_of_the_updater`, `a_node_that_has_grown_is_worth_another_attempt`)",
+                "`crates/updater/tests/it/in_place_mode.rs` (`an_attempt_survives_a_restart_of_the_updater`, `a_node_that_has_grown_is_worth_another_attempt`)",
             ),
         ],
     },
@@ -61,7 +61,7 @@ pub(super) const SECTIONS: &[Section] = &[
             Sentence {
                 asks: "InProgress: wait",
                 cases: &["vpa-newer-recommendation-waits-for-the-resize-in-progress"],
-                elsewhere: "what the VPA says meanwhile: `crates/autoscaler/tests/it/updater/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`); with a slow runtime: `crates/plumb/tests/it/conformance.rs`",
+                elsewhere: "what the VPA says meanwhile: `crates/updater/tests/it/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`); with a slow runtime: `crates/plumb/tests/it/conformance.rs`",
             },
             by("Deferred: wait", &["vpa-in-place-waits-for-a-deferred-resize-and-goes-on"]),
             by("Infeasible: store, skip the pod", &["vpa-infeasible-attempt-is-recorded-and-not-repeated"]),
@@ -82,7 +82,7 @@ pub(super) const SECTIONS: &[Section] = &[
             Sentence {
                 asks: "It fails with a transient error: retry",
                 cases: &["vpa-in-place-tries-again-when-a-quota-grows"],
-                elsewhere: "each refusal: `crates/autoscaler/tests/it/updater/refusals.rs`",
+                elsewhere: "each refusal: `crates/updater/tests/it/refusals.rs`",
             },
             by(
                 "It is invalid: reported once, retried for another recommendation",
@@ -118,7 +118,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             elsewhere(
                 "Owner unknown, no group, not disruptable; Deferred for 5 minutes and InProgress for an hour in a mode that may evict",
-                "`crates/autoscaler/tests/it/updater/decisions.rs` (every return, in every mode) and `recreating_modes.rs`, in virtual time",
+                "`crates/updater/tests/it/decisions.rs` (every return, in every mode) and `recreating_modes.rs`, in virtual time",
             ),
         ],
     },
@@ -242,7 +242,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             elsewhere(
                 "An unknown type is no boost; `--max-allowed-cpu-boost`; limit ranges, quotas, QoS classes",
-                "`crates/autoscaler/tests/it/boost.rs`, `admission/cluster.rs`",
+                "`crates/vpa/tests/it/boost.rs`, `crates/vpa-admission/tests/it/cluster.rs`",
             ),
         ],
     },

@@ -10,8 +10,8 @@ use crate::component::Component;
 pub(crate) fn definitions(components: &[Component]) -> Vec<(&'static str, Definition)> {
     let mut definitions = Vec::new();
     if components.iter().any(|&component| component != Component::Rollout) {
-        let of_vpas = plumb_autoscaler::install::definitions().into_iter();
-        definitions.extend(of_vpas.map(|definition| (plumb_autoscaler::install::FIELD_MANAGER, definition)));
+        let of_vpas = plumb_vpa::install::definitions().into_iter();
+        definitions.extend(of_vpas.map(|definition| (plumb_vpa::install::FIELD_MANAGER, definition)));
     }
     if components.contains(&Component::Rollout) {
         let of_rollouts = [

@@ -8,13 +8,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::admission::registration;
 use plumb_client::Api;
 use plumb_install::apply::{ApplyError, Change, Mode, apply};
 use plumb_install::uninstall::{Removal, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_install::{Component, Options, manifests};
 use plumb_testkit::{TestCluster, object};
+use plumb_vpa_admission::registration;
 use serde_json::json;
 
 /// The components that are installed by default.

@@ -7,8 +7,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::admission::registration;
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_install::apply::Mode;
 use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
@@ -17,6 +15,8 @@ use plumb_resize::rules::Rules;
 use plumb_rollout::api::RolloutPolicySpec;
 use plumb_rollout::workloads::{AdmissionContext, WorkloadKind, admit};
 use plumb_testkit::{TestCluster, object, until};
+use plumb_vpa_admission::registration;
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::json;
 
 use super::apply::{all, create_upstream, installed};
@@ -116,7 +116,7 @@ async fn a_workload_that_a_rollout_holds_is_released() {
 async fn without_an_installation_no_vpa_is_refused_and_nothing_is_removed() {
     let cluster = TestCluster::start();
     let admin = cluster.admin();
-    plumb_autoscaler::install::install(&admin).await.unwrap();
+    plumb_vpa::install::install(&admin).await.unwrap();
     create_vpa(&admin).await;
     let removal = Removal { namespace: "plumb-system".to_owned(), ..Removal::default() };
     let mut said = Vec::new();

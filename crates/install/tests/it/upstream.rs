@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_install::upstream::{feature_gates, is_upstream, refused};
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::{Value, json};
 
 fn deployment(image: &str, args: &[&str]) -> Deployment {

@@ -1,11 +1,11 @@
 //! The admission webhook of a cluster on this machine: the API server calls it over the loopback interface.
 
-use plumb_autoscaler::admission::Options;
-use plumb_autoscaler::admission::registration::registration;
-use plumb_autoscaler::admission::status_lease::StatusLease;
-use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_features::FeatureGates;
+use plumb_vpa::namespaces::Namespaces;
+use plumb_vpa_admission::Options;
+use plumb_vpa_admission::registration::registration;
+use plumb_vpa_admission::status_lease::StatusLease;
+use plumb_vpa_admission::vpa::Gates;
 
 use crate::cli::AutoscalerFlags;
 

@@ -9,12 +9,12 @@ mod updater;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use plumb_autoscaler::namespaces::Namespaces;
-use plumb_autoscaler::recommender::external_metrics::ExternalMetricsSettings;
-use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
 use plumb_controller_runtime::leader::{Durations, LeaderConfig, LeaderConfigError};
 use plumb_features::FeatureGates;
+use plumb_recommender::input::external_metrics::ExternalMetricsSettings;
+use plumb_recommender::input::prometheus::PrometheusSettings;
 use plumb_resize::resource::Resource;
+use plumb_vpa::namespaces::Namespaces;
 
 pub(crate) use admission::AdmissionFlags;
 pub(crate) use ignored::Ignored;

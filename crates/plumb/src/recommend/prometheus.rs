@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal as _};
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
-use plumb_autoscaler::offline::fleet::Fleet;
-use plumb_autoscaler::recommender::AggregationConfig;
-use plumb_autoscaler::recommender::prometheus::Prometheus;
+use plumb_recommender::AggregationConfig;
+use plumb_recommender::input::prometheus::Prometheus;
+use plumb_recommender::offline::fleet::Fleet;
 
 use super::{Format, Recommend};
 use crate::client::{self, block_on, write_out};

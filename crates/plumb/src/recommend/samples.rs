@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use plumb_autoscaler::api::RecommendedPodResources;
-use plumb_autoscaler::explain;
-use plumb_autoscaler::offline::history::History;
-use plumb_autoscaler::offline::plot;
-use plumb_autoscaler::recommender::{
-    AggregationConfig, ContainerExplanation, ContainerRecommendation, Resources, VpaSettings, estimate,
+use plumb_recommender::model::estimate;
+use plumb_recommender::offline::history::History;
+use plumb_recommender::offline::plot;
+use plumb_recommender::{
+    AggregationConfig, ContainerExplanation, ContainerRecommendation, Resources, VpaSettings,
 };
 use plumb_resize::resource::Resource;
+use plumb_vpa_api::RecommendedPodResources;
 use serde_json::{Map, Value, json};
 
 use super::{Format, Recommend};
@@ -109,8 +109,10 @@ fn text(
             };
             let cell = |of: &Resources| {
                 let quantity = of[resource].filter(|_| has_samples);
-                quantity
-                    .map_or_else(|| "-".to_owned(), |quantity| explain::short_quantity(resource, quantity))
+                quantity.map_or_else(
+                    || "-".to_owned(),
+                    |quantity| plumb_recommender::display::short_quantity(resource, quantity),
+                )
             };
             row.extend([&container.target, &container.lower_bound, &container.upper_bound].map(cell));
         }
@@ -120,7 +122,7 @@ fn text(
     let mut text = client::table(&rows);
     for explanation in explained {
         text.push('\n');
-        text.push_str(&explain::text(explanation, None));
+        text.push_str(&plumb_vpa_explain::text(explanation, None));
     }
     text
 }
@@ -140,7 +142,7 @@ fn value(
         "discarded": discarded.collect::<Map<_, _>>(),
     });
     if !explained.is_empty() {
-        value["explanation"] = explained.iter().map(explain::json).collect();
+        value["explanation"] = explained.iter().map(plumb_vpa_explain::json).collect();
     }
     value
 }

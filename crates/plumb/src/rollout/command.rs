@@ -14,13 +14,13 @@ use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
 use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
-use plumb_autoscaler::explain::printable;
 use plumb_client::Api;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::commands::{self, Command, CommandError};
 use plumb_rollout::engine::{Heading, Phase, RolloutStatus};
 use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
+use plumb_vpa_explain::printable;
 
 use crate::client::{Cluster, Output, block_on, json, refusal, refusal_in, table, write_out, yaml};
 

@@ -1,12 +1,12 @@
 //! The admission webhook as a component of `plumb run`. It is not elected: every process serves it.
 
 use futures_util::future::{FutureExt as _, join};
-use plumb_autoscaler::admission::metrics::AdmissionMetrics;
-use plumb_autoscaler::admission::{Admission, Environment, Options};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_controller_runtime::{Clock, Informer};
 use plumb_features::FeatureGates;
+use plumb_vpa_admission::metrics::AdmissionMetrics;
+use plumb_vpa_admission::{Admission, Environment, Options};
+use plumb_vpa_api::VerticalPodAutoscaler;
 
 use super::webhook::{Listening, warn_of_service};
 use super::{RunContext, RunningComponent, identity};

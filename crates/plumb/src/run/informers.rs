@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{BoxFuture, FutureExt as _, pending};
 use kube::Client;
-use plumb_autoscaler::informers::Informers;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_controller_runtime::metrics::Metrics;
 use plumb_supervise::Supervisor;
+use plumb_vpa::informers::Informers;
+use plumb_vpa::namespaces::Namespaces;
 
 use crate::cli::Chosen;
 

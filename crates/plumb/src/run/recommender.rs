@@ -6,21 +6,19 @@ use ::http::StatusCode;
 use anyhow::Context as _;
 use futures_util::future::{FutureExt as _, join, select};
 use parking_lot::Mutex;
-use plumb_autoscaler::explain::{VpaExplanation, printable};
-use plumb_autoscaler::features::PER_VPA_CONFIG;
-use plumb_autoscaler::recommender::environment::EnvironmentOptions;
-use plumb_autoscaler::recommender::external_metrics::ExternalMetrics;
-use plumb_autoscaler::recommender::live_usage::{LiveUsage, MetricsApi};
-use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
-use plumb_autoscaler::recommender::prometheus::Prometheus;
-use plumb_autoscaler::recommender::shards::{Elections, Ownership, ShardConfig};
-use plumb_autoscaler::recommender::{
-    ClusterSettings, Config, Options, Recommender, SharedState, Storage, VpaKey,
-};
-use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller_runtime::Clock;
 use plumb_controller_runtime::leader::{Durations, LeaderConfig};
 use plumb_features::FeatureGates;
+use plumb_recommender::input::environment::EnvironmentOptions;
+use plumb_recommender::input::external_metrics::ExternalMetrics;
+use plumb_recommender::input::live_usage::{LiveUsage, MetricsApi};
+use plumb_recommender::input::prometheus::Prometheus;
+use plumb_recommender::metrics::RecommenderMetrics;
+use plumb_recommender::shards::{Elections, Ownership, ShardConfig};
+use plumb_recommender::{ClusterSettings, Config, Options, Recommender, SharedState, Storage, VpaKey};
+use plumb_vpa::features::PER_VPA_CONFIG;
+use plumb_vpa::target::{TargetConfig, Targets};
+use plumb_vpa_explain::{VpaExplanation, printable};
 
 use super::http::{PageRequest, PageResponse};
 use super::{RunContext, RunningComponent};

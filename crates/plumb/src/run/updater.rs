@@ -1,11 +1,11 @@
 //! The updater as a component of `plumb run`.
 
 use futures_util::future::{FutureExt as _, join};
-use plumb_autoscaler::target::{TargetConfig, Targets};
-use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_controller_runtime::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
+use plumb_updater::{Config, Options, Updater, UpdaterMetrics};
+use plumb_vpa::target::{TargetConfig, Targets};
 
 use super::{RunContext, RunningComponent};
 use crate::cli::{Elected, UpdaterFlags, VpaScope};

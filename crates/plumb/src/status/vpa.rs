@@ -8,13 +8,14 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kube::api::ListParams;
 use kube::{Client, ResourceExt as _};
-use plumb_autoscaler::api::{ConditionStatus, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
-use plumb_autoscaler::explain::{VpaExplanation, printable, short_quantity};
-use plumb_autoscaler::recommender::{
+use plumb_client::Api;
+use plumb_recommender::display::short_quantity;
+use plumb_recommender::{
     AggregationConfig, AggregationSettings, ContainerRecommendation, EstimationSettings, Resources,
 };
-use plumb_client::Api;
 use plumb_resize::resource::Resource;
+use plumb_vpa_api::{ConditionStatus, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
+use plumb_vpa_explain::{VpaExplanation, printable};
 use serde_json::{Value, json};
 
 use super::{Object, Status};

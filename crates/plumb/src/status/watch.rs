@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
-use plumb_autoscaler::explain::BoostView;
 use plumb_client::Api;
 use plumb_controller_runtime::{ObjectRef, Reflector, WatchConfig, WatchEvent};
+use plumb_vpa_explain::BoostView;
 
 use super::{Listing, Object, Status, boost_lines, vpa};
 use crate::client::{Columns, Output, check_namespace, refusal, refusal_in, write_out};

@@ -5,10 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use plumb_autoscaler::api::{
-    RecommendedContainerResources, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
-};
 use plumb_testkit::{object, until, until_all};
+use plumb_vpa_api::{RecommendedContainerResources, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::json;
 
 use super::cluster::Cluster;

@@ -19,9 +19,9 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use plumb_testkit::{eventually, in_time, object};
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::{Value, json};
 
 use self::history::{History, requested};

@@ -20,10 +20,10 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use plumb_testbed::{BUSYBOX, Cluster, Config, ProgramImage};
 use plumb_testkit::object;
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::{Value, json};
 
 /// From the installation on: until everything that users wait for has happened. It takes less than two minutes on a machine

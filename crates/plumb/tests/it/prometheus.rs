@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::ListParams;
-use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
-use plumb_autoscaler::recommender::prometheus::{Prometheus, PrometheusSettings};
+use plumb_recommender::input::prometheus::{Prometheus, PrometheusSettings};
 use plumb_testkit::{eventually, free_port, until};
+use plumb_vpa_api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::Value;
 
 use super::cluster::{Cluster, admin_token};
@@ -78,7 +78,7 @@ async fn the_history_of_a_real_prometheus_that_scrapes_our_node_is_recommended_f
     let data = folder.path().join("data");
     let cluster = Cluster::start_with(&data, &FLAGS);
     let client = cluster.client().await;
-    plumb_autoscaler::install::install(&client).await.unwrap();
+    plumb_vpa::install::install(&client).await.unwrap();
     create_web(&client).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = nodes.list(&ListParams::default()).await.unwrap().items[0].metadata.name.clone().unwrap();

@@ -17,8 +17,8 @@ use kube::Api;
 use kube::api::PostParams;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_testkit::{TIMEOUT, eventually, object, until};
+use plumb_vpa_api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -337,7 +337,7 @@ async fn a_missing_definition_is_named_once_and_awaited() {
     let running = Running::start(&cluster, "recommender", &["--recommender-interval=1s"]);
     let named = "does not serve resource \"verticalpodautoscalers\"";
     eventually(async || running.written().contains(named)).await;
-    plumb_autoscaler::install::install(&client).await.unwrap();
+    plumb_vpa::install::install(&client).await.unwrap();
     let vpa: VerticalPodAutoscaler = object(json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
         "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" } },

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_testkit::{eventually, in_time, object, until, until_all, until_gone};
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
+use plumb_vpa_api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -61,7 +61,7 @@ async fn all_containers_of_all_vpas_are_shown_and_each_is_explained() {
     let none = plumb(&cluster, &["status", "vpa"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(err(&none).contains("CustomResourceDefinition is not installed"), "{}", err(&none));
-    plumb_autoscaler::install::install(&client).await.unwrap();
+    plumb_vpa::install::install(&client).await.unwrap();
     let empty = plumb(&cluster, &["status", "vpa"]);
     assert_eq!((empty.status.code(), err(&empty).as_str()), (Some(0), "no VPAs in namespace \"default\"\n"));
 

@@ -17,9 +17,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use plumb_testbed::{Cache, Config, Parts};
 use plumb_testkit::TIMEOUT;
+use plumb_vpa_api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::{Value, json};
 
 use metrics_api::MetricsApi;
@@ -163,7 +163,7 @@ async fn recommendations_and_checkpoints_are_those_of_upstream_s_recommender() {
     config.apiserver_flags = vec!["--disable-admission-plugins=ServiceAccount".to_owned()];
     let cluster = plumb_testbed::Cluster::start(config).await.unwrap();
     let client = cluster.client().await.unwrap();
-    plumb_autoscaler::install::install(&client).await.unwrap();
+    plumb_vpa::install::install(&client).await.unwrap();
     create_objects(&client).await;
     let metrics = MetricsApi::start(PODS.map(str::to_owned).to_vec(), &CONTAINERS).await;
     metrics.register(&client).await;

@@ -1,18 +1,18 @@
 //! The admission webhook, called by the API server.
 
-use plumb_autoscaler::admission::metrics::AdmissionMetrics;
-use plumb_autoscaler::admission::registration::registration;
-use plumb_autoscaler::admission::status_lease::StatusLease;
-use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::admission::{Admission, Environment, Options};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_controller_runtime::metrics::Metrics;
 use plumb_controller_runtime::{Clock, Informer};
 use plumb_install::Component;
 use plumb_supervise::Supervisor;
 use plumb_testkit::{eventually, in_time};
+use plumb_vpa::namespaces::Namespaces;
+use plumb_vpa_admission::metrics::AdmissionMetrics;
+use plumb_vpa_admission::registration::registration;
+use plumb_vpa_admission::status_lease::StatusLease;
+use plumb_vpa_admission::vpa::Gates;
+use plumb_vpa_admission::{Admission, Environment, Options};
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::json;
 use tokio::task::JoinSet;
 

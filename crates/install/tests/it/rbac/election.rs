@@ -1,9 +1,9 @@
 //! Leader election, with what each role has for it.
 
 use futures_util::FutureExt as _;
-use plumb_autoscaler::recommender::shards::{Elections, ShardConfig};
 use plumb_controller_runtime::leader::{LeaderConfig, LeaderElector};
 use plumb_install::{Component, Options};
+use plumb_recommender::shards::{Elections, ShardConfig};
 use plumb_testkit::in_time;
 use tokio::sync::oneshot;
 

@@ -2,17 +2,17 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use plumb_autoscaler::boost::annotation::key;
-use plumb_autoscaler::informers::Informers;
-use plumb_autoscaler::namespaces::Namespaces;
-use plumb_autoscaler::target::{TargetConfig, Targets};
-use plumb_autoscaler::updater::options::AdmissionLease;
-use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_controller_runtime::Clock;
 use plumb_controller_runtime::metrics::Metrics;
 use plumb_install::Component;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
+use plumb_updater::options::AdmissionLease;
+use plumb_updater::{Config, Options, Updater, UpdaterMetrics};
+use plumb_vpa::boost::annotation::key;
+use plumb_vpa::informers::Informers;
+use plumb_vpa::namespaces::Namespaces;
+use plumb_vpa::target::{TargetConfig, Targets};
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -9,10 +9,10 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_install::apply::Mode;
 use plumb_testkit::{TestCluster, object};
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::{Value, json};
 
 use crate::apply::{all, installed};

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use plumb_autoscaler::admission::Options;
-use plumb_autoscaler::admission::registration::registration;
-use plumb_autoscaler::admission::status_lease::StatusLease;
-use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::namespaces::Namespaces;
 use plumb_features::FeatureGates;
 use plumb_resize::Quantity;
+use plumb_vpa::namespaces::Namespaces;
+use plumb_vpa_admission::Options;
+use plumb_vpa_admission::registration::registration;
+use plumb_vpa_admission::status_lease::StatusLease;
+use plumb_vpa_admission::vpa::Gates;
 use plumb_webhook::{Certificates, Endpoint, MinTls, Registration, TlsSettings};
 
 use super::endpoint::{EndpointFlags, or_own_namespace};

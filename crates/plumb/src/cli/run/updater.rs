@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use plumb_autoscaler::updater::options::AdmissionLease;
-use plumb_autoscaler::updater::rate_limit::RateLimit;
-use plumb_autoscaler::updater::{Options, budget, decide, priority};
 use plumb_features::FeatureGates;
+use plumb_updater::options::AdmissionLease;
+use plumb_updater::rate_limit::RateLimit;
+use plumb_updater::{Options, budget, decide, priority};
 
 use super::endpoint::or_own_namespace;
 use crate::recommender_flags::{fraction, non_negative, number, positive_time};

@@ -10,21 +10,21 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use kube::{Client, ResourceExt};
-use plumb_autoscaler::api::{
-    ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerStatus,
-};
-use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
-use plumb_autoscaler::node_groups::{node_of, node_selector, selects_nodes};
-use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
-use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
-use plumb_autoscaler::updater::Options;
-use plumb_autoscaler::updater::decide::Subject;
-use plumb_autoscaler::updater::oom_hold::hold;
-use plumb_autoscaler::updater::state::{PodState, Recommendation};
-use plumb_autoscaler::vpas::{VpaIndex, why_stronger};
 use plumb_client::Api;
 use plumb_resize::list::declared;
 use plumb_resize::resource::{Declared, Resource};
+use plumb_updater::Options;
+use plumb_updater::decide::Subject;
+use plumb_updater::oom_hold::hold;
+use plumb_updater::state::{PodState, Recommendation};
+use plumb_vpa::node_groups::{node_of, node_selector, selects_nodes};
+use plumb_vpa::recommendation::{LimitRanges, PodRecommendation};
+use plumb_vpa::target::{ControllerRef, TargetConfig, Targets};
+use plumb_vpa::vpas::{VpaIndex, why_stronger};
+use plumb_vpa_api::{
+    ConditionStatus, ConditionType, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerStatus,
+};
+use plumb_vpa_explain::{BoostView, ContainerView, PodEvents, PodView, printable};
 use serde_json::{Value, json};
 
 use crate::{client, reading};
@@ -140,7 +140,7 @@ async fn of_vpa(
     }
     let counted = vpa.status.as_ref().and_then(VerticalPodAutoscalerStatus::kills_counted_until);
     hold(&mut subjects, counted, now);
-    Ok(explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
+    Ok(plumb_vpa_explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
 }
 
 /// VPAs by their targets. One whose node selector the recommender reports as unusable controls no pod.
@@ -289,7 +289,9 @@ fn below(rows: &[Vec<String>], why: BTreeSet<String>) -> String {
 /// The requests of a container, and the recommended ones if they differ.
 fn change(container: &ContainerView, resource: Resource, wide: bool) -> String {
     let short = |amounts: &Declared| match amounts[resource] {
-        Some(value) if !wide => explain::short_quantity(resource, reading::amount(resource, value)),
+        Some(value) if !wide => {
+            plumb_recommender::display::short_quantity(resource, reading::amount(resource, value))
+        }
         _ => reading::single(amounts, resource),
     };
     let current = short(&container.current);

@@ -6,8 +6,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_testkit::{eventually, object, until};
+use plumb_vpa_api::VerticalPodAutoscaler;
 use serde_json::{Value, json};
 
 use super::super::cluster::Cluster;

@@ -1,0 +1,1 @@
+../../../vpa-admission/tests/it/in_process_webhook.rs

@@ -1,0 +1,21 @@
+//! The updater, on a real API server in this process.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod boost_soak;
+mod budget;
+mod decisions;
+mod guard;
+mod in_place_mode;
+mod in_process_webhook;
+mod make;
+mod node_groups;
+mod oom;
+mod priority;
+mod records;
+mod recreating_modes;
+mod refusals;
+mod soak;
+mod unboost;
+mod upstream_defects;
+mod world;
