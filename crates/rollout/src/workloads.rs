@@ -31,6 +31,7 @@ mod release;
 mod replica_sets;
 mod report;
 mod run;
+mod state;
 mod tracker;
 mod write;
 

@@ -15,13 +15,13 @@ use super::object::Workload;
 use super::prepare::{Prepared, Ready};
 use super::record::WorkloadRecord;
 use super::report::{self, Reporter};
+use super::state::{self, RolloutState};
 use super::tracker::{Epoch, Key, TrackerState, Trackers};
 use super::write;
 use super::{STATUS_ANNOTATION, condition};
 use crate::commands;
 use crate::engine::{
-    self, Action, Decision, Desired, Heading, ResizeOnly, RolloutOutcome, RolloutStatus, Settings, State,
-    decide, select,
+    self, Action, Decision, Desired, Heading, ResizeOnly, RolloutStatus, Settings, State, decide, select,
 };
 use crate::metrics::RolloutMetrics;
 use crate::quotas::Quotas;
@@ -59,55 +59,40 @@ impl Reconciler for Rollouts {
             }
             return Ok(Requeue::AwaitChange);
         };
-        if workload.metadata().deletion_timestamp.is_some() {
-            self.unmark_orphans_of(&workload).await?;
-            return Ok(Requeue::AwaitChange);
-        }
-        let held = record.hold.is_some();
-        if held && !self.enabled {
-            return self.leave(&workload, record, "the feature gate is off").await;
-        }
-        if held && workload.opts() == Some(false) {
-            return self.leave(&workload, record, "the workload opted out").await;
-        }
-        let generation = workload.metadata().generation.unwrap_or(0);
-        let overtaken =
-            workload.template().and_then(|template| record.overtaken(template, generation, self.clock.now()));
-        if let Some(record) = overtaken {
-            self.patch(&workload, "recording", write::recording(&record)).await?;
-            return Ok(Requeue::Now);
-        }
         let settings = self.settings(&workload, &record);
-        let enforces = settings.pod.enforce_drift && record.rollout.outcome == Some(RolloutOutcome::Complete);
-        if !record.is_open() && held {
-            return self.release(&workload, record).await;
-        }
-        let is_reported =
-            !record.superseded && !matches!(record.rollout.outcome, None | Some(RolloutOutcome::Recreated));
-        if is_reported && workload.template().is_some_and(|template| record.is_of_other_resources(template)) {
-            // An edit that the webhook was not called for: the workload's controller has rolled it out.
-            let record = WorkloadRecord { superseded: true, ..record };
-            let patch = engine::merged(write::recording(&record), Some(write::unreporting()));
-            self.patch(&workload, "recording", patch).await?;
-            return Ok(Requeue::Now);
-        }
-        if !record.is_open() && !enforces {
-            self.trackers.forget(key);
-            self.restore_replica_sets(&workload, &record).await?;
-            let is_left = record.rollout.outcome == Some(RolloutOutcome::Recreated) && !record.superseded;
-            if is_left && workload.is_rolled_out() {
-                let record = WorkloadRecord { superseded: true, ..record };
-                let patch = engine::merged(write::recording(&record), Some(write::unreporting()));
-                self.patch(&workload, "recording", patch).await?;
-                return Ok(Requeue::Now);
+        let surroundings = state::Surroundings {
+            enabled: self.enabled,
+            enforces_drift: settings.pod.enforce_drift,
+            now: self.clock.now(),
+        };
+        match state::decide(&workload, &record, surroundings) {
+            RolloutState::Terminating => {
+                self.unmark_orphans_of(&workload).await?;
+                Ok(Requeue::AwaitChange)
             }
-            match commands::status(workload.metadata()) {
-                Some(status) => _ = self.set_condition(&workload, &status).await,
-                None => self.set_recreated(&workload).await,
+            RolloutState::Abandoned(why) => self.leave(&workload, record, why).await,
+            RolloutState::Overtaken(record) => {
+                self.patch(&workload, "recording", write::recording(&record)).await?;
+                Ok(Requeue::Now)
             }
-            return Ok(Requeue::AwaitChange);
+            RolloutState::Ended => self.release(&workload, record).await,
+            RolloutState::Replaced(record) => self.supersede(&workload, &record).await,
+            RolloutState::Recreated(superseded) => {
+                self.trackers.forget(key);
+                self.restore_replica_sets(&workload, &record).await?;
+                self.supersede(&workload, &superseded).await
+            }
+            RolloutState::Closed => {
+                self.trackers.forget(key);
+                self.restore_replica_sets(&workload, &record).await?;
+                match commands::status(workload.metadata()) {
+                    Some(status) => _ = self.set_condition(&workload, &status).await,
+                    None => self.set_recreated(&workload).await,
+                }
+                Ok(Requeue::AwaitChange)
+            }
+            RolloutState::Active => self.roll_out(key, &workload, record, &settings).await,
         }
-        self.roll_out(key, &workload, record, &settings).await
     }
 }
 
@@ -136,6 +121,13 @@ impl Rollouts {
         let owners = self.informers.vpas.owners(&workload.selected());
         let autoscaled = owners.named(&desired);
         (owners.without(desired), autoscaled)
+    }
+
+    /// Writes a record that is superseded, and removes the status of its rollout, which is obsolete.
+    async fn supersede(&self, workload: &Workload, record: &WorkloadRecord) -> Result<Requeue, RequestError> {
+        let patch = engine::merged(write::recording(record), Some(write::unreporting()));
+        self.patch(workload, "recording", patch).await?;
+        Ok(Requeue::Now)
     }
 
     async fn roll_out(
