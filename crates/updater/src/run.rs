@@ -12,6 +12,7 @@
 
 mod events;
 mod perform;
+mod prepare;
 mod shared_targets;
 mod status;
 
@@ -20,13 +21,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _, join, join_all};
-use futures_util::stream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{LimitRange, Node, NodeStatus, ObjectReference, Pod, ResourceQuota};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::{Client, Resource, ResourceExt as _};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, Resource};
 use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_controller_runtime::controller::Reconciler;
@@ -38,30 +37,25 @@ use plumb_controller_runtime::{
 use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
 use plumb_supervise::Supervisor;
-use plumb_vpa::boost::is_left_out;
 use plumb_vpa::informers::Informers;
-use plumb_vpa::recommendation::LimitRanges;
 use plumb_vpa::target::{ControllerRef, TargetError, Targets};
 use plumb_vpa::vpas::overlap;
 use plumb_vpa_api::VerticalPodAutoscaler;
 use tokio::time::Instant;
 
+use self::prepare::Prepared;
 use self::shared_targets::SharedTargets;
 use crate::actuate::{Evictor, InPlaceActuator, RecreatingActuator, Resizer};
 use crate::admission_status::AdmissionStatus;
-use crate::decide::{Plan, Policy, Subject, Surroundings, Triage, owners_to_read, plan, triage};
+use crate::decide::{Plan, Policy, Subject, Triage};
 use crate::index::{Gathered, Index, Key};
 use crate::metrics::{Gauges, Step, UpdaterMetrics};
 use crate::mode::{Actuation, Modes};
-use crate::obstacle::{self, Obstacle, obstacle, resized};
 use crate::options::Options;
 use crate::pace::{LastEvictions, Pause};
-use crate::peaks::peaks;
 use crate::rate_limit::RateLimiter;
 use crate::report::Summary;
-use crate::state::{Owner, PodState, Recommendation};
 use crate::unboost::{self, Unbooster};
-use crate::{memory_guard, oom_hold};
 
 /// The component that emits events, and the name of the task.
 pub const NAME: &str = "vpa-updater";
@@ -399,17 +393,6 @@ fn has_recommendation(vpa: &VerticalPodAutoscaler) -> bool {
     containers.into_iter().flatten().any(|container| !container.target.is_empty())
 }
 
-/// The plan for the pods of a VPA.
-struct Prepared {
-    gathered: Gathered,
-    triage: Triage,
-    plan: Plan,
-    /// When to decide again without an event.
-    next: Option<Timestamp>,
-    /// Until when no pod is evicted, because new ones come up without the recommendation.
-    pause: Option<Pause>,
-}
-
 /// Reconciles VPAs, and finds the topmost controllers of owners.
 struct VpaReconciler(Arc<Inner>);
 
@@ -458,20 +441,17 @@ impl Inner {
         let began = self.config.clock.monotonic();
         let Some(vpa) = self.index.lock().vpa(key).cloned() else { return Ok(Requeue::AwaitChange) };
         self.resolve_target(key, &vpa).await;
-        let Some(mut prepared) = self.prepare(key, began).await else { return Ok(Requeue::AwaitChange) };
-        let shared = self.index.lock().shared_target(&vpa).filter(|_| prepared.plan.spends_budget());
-        let lock = shared.map(|target| self.shared_targets.of(&target));
-        let held = match &lock {
+        let shared = self.index.lock().shared_target(&vpa).map(|target| self.shared_targets.of(&target));
+        // Before the VPA is gathered: the budget that other VPAs of the workload have spent counts.
+        let held = match &shared {
             None => None,
-            Some(lock) => {
-                let held = lock.lock().await;
-                // The budget that other VPAs of the workload have spent meanwhile counts.
-                let Some(again) = self.prepare(key, began).await else { return Ok(Requeue::AwaitChange) };
-                prepared = again;
-                Some(held)
-            }
+            Some(lock) => Some(lock.lock().await),
         };
-        let Prepared { gathered, triage, plan, next, pause } = prepared;
+        let Some(prepared) = self.prepare(key).await else { return Ok(Requeue::AwaitChange) };
+        let Prepared { gathered, triage, plan, next, pause, triaged_at } = prepared;
+        self.config.updater_metrics.step(Step::FilterPods, triaged_at.saturating_duration_since(began));
+        self.observe_applied(&gathered.subjects, triaged_at);
+        let held = held.filter(|_| plan.spends_budget());
         let acted = self.config.clock.monotonic();
         self.set_gauges(key, &gathered, &triage, &plan);
         let is_refused = self.perform(key, &gathered, &plan).await;
@@ -494,53 +474,6 @@ impl Inner {
         let written = self.write_condition(key, condition.as_ref()).await;
         self.config.updater_metrics.step(Step::Total, self.since(began));
         Ok(self.requeue(next, written))
-    }
-
-    /// Plans for the pods of a VPA as they are now; none if it does not exist.
-    async fn prepare(&self, key: &ObjectRef, began: Instant) -> Option<Prepared> {
-        let gathered = self.index.lock().gather(key)?;
-        let policy = self.policy(&gathered.vpa);
-        let mut gathered = self.guard_memory(key, gathered).await;
-        self.observe_applied(&gathered.subjects);
-        let settings = self.config.options.decisions;
-        let now = self.config.clock.now();
-        oom_hold::hold(&mut gathered.subjects, kills_counted_until(&gathered.vpa), now);
-        let triage = triage(&gathered.subjects, &policy, &settings.priority, now);
-        self.config.updater_metrics.step(Step::FilterPods, self.since(began));
-        let configured = self.read_owners(&gathered, &triage, &policy).await;
-        let admission_is_alive = self.admission_is_alive(&triage, &policy).await;
-        let pause = self.pause(key, &gathered, &triage);
-        let quotas = self.quotas.in_namespace(&key.namespace);
-        let ranges = self.limit_ranges.in_namespace(&key.namespace);
-        let ranges = LimitRanges::merge(ranges.iter().map(|range| &**range));
-        let by_uid: BTreeMap<&str, &Arc<Pod>> =
-            gathered.pods.iter().map(|pod| (pod.metadata.uid.as_deref().unwrap_or_default(), pod)).collect();
-        let obstacle_of = |pod: &PodState, recommendation: &Recommendation| {
-            let object = by_uid.get(&*pod.uid)?;
-            let resized = resized(object, recommendation);
-            let specs = object.spec.as_ref().zip(resized.spec.as_ref());
-            if specs.is_some_and(|(own, recommended)| is_left_out(own, recommended, ranges)) {
-                return Some(Obstacle::NotAllowed);
-            }
-            let surroundings = obstacle::Surroundings {
-                allocatable: self.index.lock().allocatable(pod.node.as_deref()),
-                quotas: &quotas,
-                rules: &self.config.rules,
-                now,
-            };
-            known_obstacle(pod, recommendation, &surroundings)
-                .or_else(|| obstacle(object, &resized, &surroundings).unwrap_or_default())
-        };
-        let surroundings = Surroundings {
-            configured: &configured,
-            siblings: &gathered.siblings,
-            obstacle: &obstacle_of,
-            admission_is_alive,
-            eviction_pause: pause.map(|pause| pause.until),
-            now,
-        };
-        let (plan, next) = plan(&gathered.subjects, &triage, &policy, &settings, &surroundings);
-        Some(Prepared { gathered, triage, plan, next, pause })
     }
 
     fn requeue(&self, next: Option<Timestamp>, again_in: Option<Duration>) -> Requeue {
@@ -584,95 +517,17 @@ impl Inner {
         Policy::of(vpa, &modes, self.config.options.per_vpa_config)
     }
 
-    /// Holds memory above the recent usage, if configured.
-    async fn guard_memory(&self, key: &ObjectRef, mut gathered: Gathered) -> Gathered {
-        let Options { memory_decrease_guard, memory_guard_margin_percent, .. } = self.config.options;
-        let annotation = gathered.vpa.annotations().get(memory_guard::ANNOTATION).map(String::as_str);
-        if !memory_guard::is_on(annotation, memory_decrease_guard) {
-            return gathered;
-        }
-        let recommended = recommendation_of(&gathered.vpa).into_iter();
-        let containers = recommended.flat_map(|all| &all.container_recommendations);
-        let names = containers.map(|container| container.container_name.as_str());
-        let peaks = peaks(&self.config.client, key, names, self.config.clock.now()).await;
-        for subject in &mut gathered.subjects {
-            if let Some(recommendation) = &mut subject.recommendation {
-                let guarded = memory_guard::guard(
-                    &subject.pod,
-                    (**recommendation).clone(),
-                    memory_guard_margin_percent,
-                    |container| peaks.get(container).copied(),
-                );
-                *recommendation = Arc::new(guarded);
-            }
-        }
-        gathered
-    }
-
-    /// Measures the resizes that were applied since.
-    fn observe_applied(&self, subjects: &[Subject]) {
+    /// Measures the resizes that were applied since, until a time.
+    fn observe_applied(&self, subjects: &[Subject], until: Instant) {
         let mut index = self.index.lock();
         for subject in subjects.iter().filter(|subject| subject.pod.stage == Stage::Applied) {
             let Some(memory) = index.memory(&subject.pod.object, &subject.pod.uid) else { continue };
             if let Some((_, sent)) =
                 memory.sent.take_if(|(generation, _)| *generation <= subject.pod.generation)
             {
-                self.config.updater_metrics.resized(self.since(sent));
+                self.config.updater_metrics.resized(until.saturating_duration_since(sent));
             }
         }
-    }
-
-    /// How many pods the owners are configured for of which it has to be known.
-    async fn read_owners(
-        &self,
-        gathered: &Gathered,
-        triage: &Triage,
-        policy: &Policy,
-    ) -> BTreeMap<String, Option<i64>> {
-        let Gathered { subjects, siblings, .. } = gathered;
-        let owners = owners_to_read(subjects, triage, policy, &self.config.options.decisions);
-        if owners.is_empty() {
-            return BTreeMap::new();
-        }
-        let namespace = subjects.first().map_or("", |subject| &*subject.pod.object.namespace);
-        let read = stream::iter(owners).map(|owner| async move {
-            let Owner { api_version, kind, name, uid } = &owner;
-            let controller = ControllerRef::new(namespace, api_version, kind, name);
-            let live = || {
-                let pods = subjects.iter().map(|subject| &subject.pod).chain(siblings);
-                let live = pods.filter(|pod| pod.is_live());
-                let of_owner = live.filter(|pod| pod.owner.as_ref() == Some(&owner)).count();
-                i64::try_from(of_owner).unwrap_or(i64::MAX)
-            };
-            let configured = match self.config.targets.replicas(&controller).await {
-                Ok(replicas) => Some(replicas.unwrap_or_else(live)),
-                Err(error) => {
-                    tracing::debug!(%controller, %error, "cannot read how many pods a controller is configured for");
-                    None
-                }
-            };
-            (uid.clone(), configured)
-        });
-        read.buffer_unordered(self.config.options.concurrent_updates.max(1)).collect().await
-    }
-
-    async fn admission_is_alive(&self, triage: &Triage, policy: &Policy) -> bool {
-        let may_evict = matches!(policy.actuation, Actuation::Recreate | Actuation::InPlaceOrRecreate);
-        if !may_evict || triage.due.is_empty() {
-            return true;
-        }
-        let began = self.config.clock.monotonic();
-        let is_alive = self.admission.is_alive().await;
-        self.config.updater_metrics.step(Step::AdmissionInit, self.since(began));
-        is_alive
-    }
-
-    /// Whether and until when evictions wait, because new pods come up without the recommendation.
-    fn pause(&self, key: &ObjectRef, gathered: &Gathered, triage: &Triage) -> Option<Pause> {
-        let interval = SignedDuration::try_from(self.config.options.interval).unwrap_or(SignedDuration::MAX);
-        let history = self.history.lock();
-        let last = history.get(key)?.evictions.as_ref()?;
-        last.pause(&gathered.subjects, triage, recommendation_of(&gathered.vpa), interval)
     }
 
     /// Remembers that pods were evicted. While there are pods that came up without the recommendation, these count.
@@ -720,20 +575,4 @@ impl Inner {
             },
         );
     }
-}
-
-/// Why a resize cannot succeed, by the record of an earlier attempt.
-fn known_obstacle(
-    pod: &PodState,
-    recommendation: &Recommendation,
-    surroundings: &obstacle::Surroundings<'_>,
-) -> Option<Obstacle> {
-    let rejected = pod.record.rejected.as_ref();
-    let rejected = rejected.filter(|rejected| rejected.applies_to(&pod.with(recommendation), pod.generation));
-    if let Some(rejected) = rejected {
-        return Some(Obstacle::Rejected(rejected.message.clone()));
-    }
-    let infeasible = pod.infeasible()?;
-    let still = !infeasible.is_void(&recommendation.targets(), surroundings.allocatable);
-    still.then(|| Obstacle::Rejected("the node of the pod cannot hold it".to_owned()))
 }

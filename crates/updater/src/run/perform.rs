@@ -203,9 +203,7 @@ impl Inner {
         if self.since(planned) < PLAN_VALID_FOR {
             return true;
         }
-        let Some(prepared) = self.prepare(task.key, self.config.clock.monotonic()).await else {
-            return false;
-        };
+        let Some(prepared) = self.prepare(task.key).await else { return false };
         let is_resize = |decision: &InPlace| matches!(decision, InPlace::Resize { .. });
         let positions: Vec<usize> = match &prepared.plan {
             Plan::None(_) => Vec::new(),

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use plumb_vpa::target::ControllerRef;
 
-/// A lock for each such workload. A VPA holds it from the plan that spends budget until its writes are observed.
+/// A lock for each such workload. A VPA holds it while it is planned for, and until the writes of a plan that spends budget are
+/// observed.
 #[derive(Default)]
 pub(super) struct SharedTargets(Mutex<HashMap<ControllerRef, Weak<tokio::sync::Mutex<()>>>>);
 
