@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   samples of a file   (plumb recommend --explain)      ──┐
-//!   checkpoints of a VPA (plumb status vpa/X --explain)  ──┼──▶ recommender::estimate::explain ──▶ text, JSON
+//!   checkpoints of a VPA (plumb status vpa/X --explain)  ──┼──▶ model::estimate::explain ──▶ text, JSON
 //!   the running recommender (/debug/vpa/NAMESPACE/NAME)  ──┘
 //! ```
 //!
