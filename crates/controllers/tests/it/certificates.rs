@@ -1,4 +1,4 @@
-//! Which requests for certificates are approved, signed and swept away.
+//! Which certificate signing requests are approved, signed and deleted.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ fn a_serving_certificate_is_for_the_address_that_the_request_came_from_and_no_on
     let listed = "10.0.0.1".parse().unwrap();
     let elsewhere = "10.0.0.9".parse().unwrap();
     let refused = [
-        // The node lists the address itself, and asks from another one.
+        // The node lists the address itself, but its request comes from another one.
         (
             &["10.0.0.1"][..],
             Some("10.0.0.9"),
@@ -230,7 +230,7 @@ fn cluster_info_is_signed_with_every_token_for_signing() {
     let all = [token("abcdef", "true"), token("fedcba", "false")];
     let before = data(&[("kubeconfig", "payload"), ("jws-kubeconfig-gone00", "x..y")]);
     let signed = signing::decide(&before, all.iter(), now).unwrap();
-    // {"alg":"HS256","kid":"abcdef"}, and what `openssl dgst -sha256 -hmac` makes of it and of the payload.
+    // {"alg":"HS256","kid":"abcdef"}, and the output of `openssl dgst -sha256 -hmac` for it and the payload.
     assert_eq!(
         signed.get("jws-kubeconfig-abcdef").unwrap(),
         "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..pQpAf41KnbpDpf53Otu_ufAeAbWD9CSytTS_WpoG4Mc"

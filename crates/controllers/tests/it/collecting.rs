@@ -96,7 +96,7 @@ async fn orphans_stay() {
         .until_all::<ReplicaSet>(|sets| sets.values().all(|set| set.metadata.owner_references.is_none()))
         .await;
     assert_eq!(set.len(), 1);
-    // Another deployment takes them in.
+    // Another Deployment adopts them.
     let again = cluster.create::<Deployment>(deployment()).await;
     cluster
         .until_all::<ReplicaSet>(|sets| {
@@ -137,7 +137,7 @@ async fn a_replication_controller_deleted_in_the_foreground_exists_until_its_pod
     let cluster = Cluster::start();
     replication_controller(&cluster, "web", 2).await;
     let controllers = cluster.api::<ReplicationController>();
-    // One of the pods is held.
+    // A finalizer keeps one of the pods.
     let pods = cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
     let held = pods.keys().next().unwrap();
     cluster.merge::<Pod>(held, json!({ "metadata": { "finalizers": ["example.com/mine"] } })).await;

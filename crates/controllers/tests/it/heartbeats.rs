@@ -60,7 +60,7 @@ async fn the_pods_of_a_node_without_heartbeats_are_evicted_and_those_of_a_delete
     };
     cluster.until::<Pod>("leaves", |pod| pod.spec.as_ref().unwrap().tolerations.is_some()).await;
     clock.set_ahead(Duration::from_mins(1));
-    // Between the two it looks as if no node sent heartbeats, and then no node is tainted: both are repeated.
+    // Between the two all nodes seem to send no heartbeats, and then no node is tainted: both are repeated.
     for count in 3.. {
         beat(&nodes, "other", 60).await;
         nudge("silent", count).await;
@@ -88,7 +88,7 @@ async fn the_pods_of_a_node_without_heartbeats_are_evicted_and_those_of_a_delete
             clock.advance(Duration::from_mins(1));
             let now = clock.ahead().as_secs().to_string();
             let note = json!({ "metadata": { "annotations": { "nudge": now } } });
-            // It may be gone by now.
+            // The pod may have been deleted.
             let _ = pods.patch("stays", &PatchParams::default(), &Patch::Merge(note)).await;
         }
     };
@@ -138,7 +138,7 @@ async fn a_pod_tolerates_a_taint_for_its_time_and_stays_if_the_taint_is_removed_
     cluster.until_all::<Pod>(|pods| is_gone(pods, "first")).await;
     clock.set_ahead(Duration::from_secs(2000));
     beat(&nodes, "n", 2000).await;
-    // A pod that comes now is evicted after the time of the others would be over.
+    // A pod that is created now is evicted later than the others would be.
     let mut next = template("web", "x");
     (next["metadata"]["name"], next["spec"]["nodeName"]) = (json!("next"), json!("n"));
     cluster.create::<Pod>(next).await;

@@ -1,4 +1,4 @@
-//! Jobs and `CronJob`s from the view of clients. Here a pod ends as soon as it is observed, in the way that its image
+//! Jobs and `CronJob`s, through the API. The test ends a pod as soon as it observes it, in the way that its image
 //! says.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ fn play(cluster: &Cluster) -> JoinSet<()> {
                     _ => continue,
                 };
                 let status = Patch::Merge(json!({ "status": { "phase": end } }));
-                // A pod that is gone meanwhile need not end.
+                // The pod may have been deleted meanwhile.
                 let _ = pods.patch_status(&name(&pod), &PatchParams::default(), &status).await;
             }
         }
@@ -85,7 +85,7 @@ async fn a_job_whose_pods_fail_has_failed_with_a_reason() {
     let job = cluster.until::<Job>("bad", |job| has(job, "Failed").is_some()).await;
     assert_eq!(has(&job, "Failed").unwrap().reason.as_deref(), Some("BackoffLimitExceeded"));
     assert_eq!(job.status.unwrap().failed, Some(1));
-    // Each index fails for itself, and the others are done all the same.
+    // Each index fails by itself, and the others complete.
     let each =
         json!({ "completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 0 });
     make(&cluster, "each", "bad", each).await;
@@ -170,7 +170,7 @@ async fn a_pod_that_a_job_selects_is_adopted_and_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cron_job_makes_up_for_what_was_missed_and_remembers_how_it_went() {
-    // An hour has gone by for the controllers; the next one does not begin while this runs.
+    // The clock of the controllers is an hour later, and stands: no other start time comes during the test.
     let wall = || Timestamp::now() + Duration::from_hours(1);
     let cluster = Cluster::at(Clock::with_wall(wall));
     let spec = json!({

@@ -34,7 +34,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A cluster with its controllers, each with the rights of its own role.
+/// A cluster with its controllers, each with the permissions of its own role.
 struct Cluster {
     admin: Client,
     authority: watch::Sender<String>,
@@ -107,7 +107,7 @@ async fn namespaces_that_are_deleted_at_once_fail_no_reconcile() {
         cluster.namespace(&name).await;
         namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
     }
-    // The reply that they get then counts as no failure.
+    // The 404 that they get then does not count as a failure.
     let late: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "late" } })).unwrap();
     let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), "brief-0");
     let refused = maps.create(&PostParams::default(), &late).await.unwrap_err();
@@ -131,7 +131,7 @@ async fn roles_gather_what_they_select_and_follow_it() {
     let cluster = Cluster::start();
     let roles: Api<ClusterRole> = Api::all(cluster.admin.clone());
     let count = |role: &ClusterRole| role.rules.as_ref().map_or(0, Vec::len);
-    // As many rules as kube-controller-manager 1.36.4 gathers where metrics-server's own role is there too.
+    // The number of rules that kube-controller-manager 1.36.4 aggregates if metrics-server's own role exists, too.
     for (name, rules) in [("view", 13), ("edit", 28), ("admin", 30)] {
         until(&roles, name, |role| count(role) == rules).await;
     }
@@ -141,7 +141,7 @@ async fn roles_gather_what_they_select_and_follow_it() {
     }))
     .unwrap();
     roles.create(&PostParams::default(), &added).await.unwrap();
-    // `admin` gathers `edit`, which gathers the new one.
+    // `admin` aggregates `edit`, which aggregates the new role.
     until(&roles, "edit", |role| count(role) == 29).await;
     until(&roles, "admin", |role| count(role) == 31).await;
     roles.delete("resizer", &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Node IPAM: networks of nodes, as their agents see them.
+//! Node IPAM: the networks in Node objects.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams};
@@ -65,7 +65,7 @@ async fn nodes_get_networks_of_the_cluster_cidr_and_release_them_when_they_are_d
     has(&nodes, "a", "10.66.1.0/24").await;
     register(&nodes, "b").await;
     has(&nodes, "b", "10.66.0.0/24").await;
-    // No network is left: the node says so, and gets the next one that is free.
+    // No network is left: the node has an event about it, and gets the next one that is released.
     register(&nodes, "c").await;
     let emitted = event(&client, "c", "CIDRNotAvailable", 1).await;
     assert_eq!(emitted.message.as_deref(), Some("Node c status is now: CIDRNotAvailable"));
@@ -73,7 +73,7 @@ async fn nodes_get_networks_of_the_cluster_cidr_and_release_them_when_they_are_d
     nodes.delete("a", &DeleteParams::default()).await.unwrap();
     has(&nodes, "c", "10.66.1.0/24").await;
 
-    // The next controller adopts what nodes have, and knows no more than their objects say.
+    // The next controller adopts the networks in Node objects, and has no other record.
     drop(running);
     let _running = start(&cluster);
     nodes.delete("b", &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The usage in the status of quotas, from the view of clients.
+//! The usage in the status of quotas, through the API.
 
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -29,7 +29,7 @@ impl Cluster {
         Self::start_as("admin")
     }
 
-    /// One whose quota controller writes as a user; `admin` may do everything.
+    /// Starts a cluster whose quota controller writes as this user; `admin` may do everything.
     fn start_as(writer: &str) -> Self {
         let cluster = TestCluster::start();
         let client = cluster.admin();

@@ -1,4 +1,4 @@
-//! Deployments, as clients see them.
+//! Deployments, through the API.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;

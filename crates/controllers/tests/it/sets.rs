@@ -1,4 +1,4 @@
-//! `StatefulSet`s and `DaemonSet`s, as clients see them. A pod here is ready as soon as it is observed.
+//! `StatefulSet`s and `DaemonSet`s, through the API. The test makes a pod ready as soon as it observes it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn image(pod: &Pod) -> &str {
     pod.spec.as_ref().unwrap().containers[0].image.as_deref().unwrap()
 }
 
-/// Whether a set is all of one revision, and ready.
+/// Whether all pods of a set have one revision and are ready.
 fn is_rolled_out(replicas: i32) -> impl Fn(&StatefulSet) -> bool {
     move |set| {
         let status = set.status.clone().unwrap_or_default();
@@ -93,7 +93,7 @@ async fn an_update_stops_at_the_partition_and_can_be_undone() {
     let set = cluster.until("web", is_rolled_out(3)).await;
     assert_ne!(set.status.unwrap().update_revision.as_ref(), Some(&first));
 
-    // As kubectl undoes: by the patch that the revision is.
+    // As `kubectl rollout undo` does it: with the patch in the revision.
     let revisions = cluster.until_all::<ControllerRevision>(|all| all.len() == 2).await;
     let patch = revisions[&first].data.clone().unwrap().0;
     let sets = cluster.api::<StatefulSet>();
@@ -144,7 +144,7 @@ async fn a_daemon_set_has_a_pod_on_each_eligible_node() {
     node(&cluster, "c").await;
     cluster.until("agent", is_on_all(3)).await;
 
-    // A new template comes to one node after the other.
+    // A new template is rolled out to one node after the other.
     chosen["spec"]["containers"][0]["image"] = json!("two");
     cluster.merge::<DaemonSet>("agent", json!({ "spec": { "template": chosen } })).await;
     cluster.until("agent", is_on_all(3)).await;
@@ -152,7 +152,7 @@ async fn a_daemon_set_has_a_pod_on_each_eligible_node() {
     assert!(pods.values().all(|pod| image(pod) == "two"));
     assert_eq!(cluster.until_all::<ControllerRevision>(|all| all.len() == 2).await.len(), 2);
 
-    // A node that is no longer meant loses its pod.
+    // A node that is no longer eligible loses its pod.
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let other = Patch::Merge(json!({ "metadata": { "labels": { "kind": "other" } } }));
     nodes.patch("a", &PatchParams::default(), &other).await.unwrap();

@@ -1,4 +1,4 @@
-//! The workload controllers, as clients see them. A pod here is ready as soon as it is observed.
+//! The workload controllers, through the API. The test makes a pod ready as soon as it observes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -25,10 +25,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// A cluster whose workloads are reconciled, each controller with the rights of its own role.
+/// A cluster whose workloads are reconciled, each controller with the permissions of its own role.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// How often a workload was reconciled.
+    /// The number of reconciles.
     pub(crate) reconciles: Arc<AtomicU64>,
     pub(crate) supervisor: Supervisor,
     server: TestCluster,
@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// One whose pods become ready.
+    /// Starts a cluster whose pods become ready.
     pub(crate) fn start() -> Self {
         let mut cluster = Self::without_nodes();
         let client = cluster.client.clone();
@@ -157,7 +157,7 @@ pub(crate) async fn be_ready(client: Client) {
             let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": now });
             let status = json!({ "status": { "phase": "Running", "startTime": now, "conditions": [ready] } });
             let api: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap());
-            // A pod that is gone meanwhile need not be ready.
+            // The pod may have been deleted meanwhile.
             let _ = api.patch_status(&name(&pod), &PatchParams::default(), &Patch::Merge(status)).await;
         }
     }
@@ -208,7 +208,7 @@ async fn a_replica_set_creates_its_replicas_and_reports_them() {
     cluster.api::<Pod>().delete(lost, &DeleteParams::default()).await.unwrap();
     cluster.until_all::<Pod>(|pods| pods.len() == 3 && !pods.contains_key(lost)).await;
 
-    // Of too many the dear ones stay.
+    // Of the surplus pods those with the highest deletion cost stay.
     let kept = cluster.until_all::<Pod>(has(3)).await.keys().next().unwrap().clone();
     let dear =
         json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "9" } } });

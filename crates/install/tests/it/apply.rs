@@ -22,7 +22,7 @@ pub(crate) fn all() -> Options {
     Options::default()
 }
 
-/// What became of each object.
+/// The change of each object.
 pub(crate) async fn installed(
     client: &Client,
     options: &Options,
@@ -117,7 +117,7 @@ async fn a_dry_run_stores_nothing() {
 
 #[tokio::test]
 async fn without_the_resize_subresource_nothing_is_installed() {
-    // An older API server, which is asked for nothing but what it serves.
+    // An older API server, to which only requests that it serves are sent.
     let service = tower::service_fn(|request: Request<Body>| async move {
         assert_eq!((request.method().as_str(), request.uri().path()), ("GET", "/api/v1"));
         let list = json!({
@@ -195,7 +195,7 @@ async fn beside_a_running_vpa_nothing_is_installed_unless_it_is_to_be_replaced()
     assert_eq!(stopped.spec.as_ref().unwrap().replicas, Some(0));
     assert_eq!(stopped.annotations()[REPLICAS_ANNOTATION], "3");
 
-    // What it replaced stays replaced, with the number that it had.
+    // A replaced Deployment stays at zero, and its annotation has the former replicas.
     installed(&admin, &options, Mode::default()).await.unwrap();
     let stopped = deployments.get("vpa-updater").await.unwrap();
     assert_eq!(stopped.annotations()[REPLICAS_ANNOTATION], "3");

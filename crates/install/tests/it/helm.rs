@@ -35,7 +35,7 @@ fn by_name(objects: impl IntoIterator<Item = Value>) -> BTreeMap<(String, String
     named.map(|object| ((text(&object["kind"]), text(&object["metadata"]["name"])), object)).collect()
 }
 
-/// What `plumb install` prints, but for the namespace, which Helm makes itself.
+/// The output of `plumb install` without the namespace, which Helm creates itself.
 fn printed(options: &Options) -> BTreeMap<(String, String), Value> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml(&manifests(options)).unwrap()).unwrap();
     by_name(objects.into_iter().filter(|object| object["kind"] != "Namespace"))
@@ -116,7 +116,7 @@ async fn a_real_api_server_takes_what_is_applied_printed_and_installed_by_helm()
     let left = deployments.list(&kube::api::ListParams::default()).await.unwrap();
     assert!(left.items.is_empty(), "{:?}", left.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>());
 
-    // The namespace of before is not finalized where no controller runs.
+    // No controller runs that would finalize the former namespace.
     let mut install = helm();
     install.args(["install", "plumb"]).arg(chart()).args([
         "-n",

@@ -1,5 +1,5 @@
-//! Each component with exactly the role that it is installed with: nothing that it asks for is forbidden, and there is no
-//! right that it does not use. So to take a rule away is to break a component.
+//! Each component with exactly the role that it is installed with: none of its requests is forbidden, and there is no
+//! permission that it does not use. So removing a rule breaks a component.
 //!
 //! ```text
 //!   component ──▶ client of its ServiceAccount ──▶ API server with the installed roles

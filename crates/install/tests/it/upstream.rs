@@ -1,4 +1,4 @@
-//! What is recognized of an installed Vertical Pod Autoscaler, and what it would refuse.
+//! Recognizes an installed Vertical Pod Autoscaler, and the VPAs that it would refuse.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A simulated cluster: the decisions of the planner take effect at once, as the API server and the nodes would have it.
+//! A simulated cluster: the decisions of the planner take effect at once, as they would by the API server and the nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -189,7 +189,7 @@ impl Cluster {
         self.preemptions.push(preemption.clone());
     }
 
-    /// Performs decisions until there are no more; as many as any test needs.
+    /// Performs decisions until there are no more, up to a number that no test reaches.
     pub(crate) fn run_until_idle(&mut self) {
         for _ in 0..100_000 {
             if self.step().is_none() {

@@ -1,4 +1,4 @@
-//! The scheduler with its own rights, on an API server in this process.
+//! The scheduler with the permissions of its role, on an API server in this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -33,8 +33,8 @@ impl Live {
         Self::start_with(|_| {}, Timestamp::now)
     }
 
-    /// One whose scheduler has a wall clock of its own, and each URL looked at before it is requested; what looks may
-    /// panic.
+    /// Starts a cluster whose scheduler has a wall clock of its own. `fault` gets the URL of each request before it is sent,
+    /// and may panic.
     fn start_with(
         fault: impl Fn(&str) + Clone + Send + Sync + 'static,
         clock: impl Fn() -> Timestamp + Send + Sync + 'static,
@@ -92,7 +92,7 @@ impl Live {
         until(&self.pods, name, wanted).await
     }
 
-    /// Waits until there is an event about a pod, and answers with what it says.
+    /// Waits for an event about a pod, and returns its message.
     async fn event(&self, pod: &str, reason: &str) -> Event {
         event(&self.client, pod, reason, 1).await
     }
@@ -180,7 +180,7 @@ async fn a_pod_of_higher_priority_has_another_evicted() {
     let high = high.await;
     let said = live.event("low", "Preempted").await.message.unwrap();
     assert_eq!(said, format!("Preempted by pod {} on node n1", high.metadata.uid.unwrap()));
-    // What its node does once it has ended.
+    // As its node reports once the pod has ended.
     live.pods.delete("low", &DeleteParams::default().grace_period(0)).await.unwrap();
     live.until("high", |pod| node_of(pod).is_some()).await;
 }
@@ -194,7 +194,7 @@ async fn many_pods_are_bound_and_no_node_gets_more_than_it_has() {
     for i in 0..50 {
         live.create(pod(&format!("p{i}"), 500, json!({}))).await;
     }
-    // Forty fit, and the scheduler says of the others that they do not.
+    // Forty pods fit, and the scheduler reports the others as unschedulable.
     eventually(async || {
         let pods = live.pods.list(&ListParams::default()).await.unwrap().items;
         let (bound, unbound): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| node_of(pod).is_some());
@@ -259,7 +259,7 @@ async fn a_pod_at_which_the_scheduler_panics_is_set_aside_and_others_are_schedul
     let event = live.event("faulty", "FailedScheduling").await;
     let message = event.message.unwrap_or_default();
     assert!(message.contains("panicked") && message.contains("after 10 minutes"), "{message}");
-    // A change of the pod does not bring the fault back.
+    // A change of the pod does not cause the panic again.
     let labels = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     live.pods.patch("faulty", &PatchParams::default(), &labels).await.unwrap();
     live.create(pod("q", 1000, json!({}))).await;
@@ -270,7 +270,7 @@ async fn a_pod_at_which_the_scheduler_panics_is_set_aside_and_others_are_schedul
     assert!(text.finish().contains("plumb_scheduler_pods_set_aside_total 1"));
 }
 
-/// Each task of the scheduler is killed in turn; pods are scheduled afterwards, and those that fit nowhere meanwhile are
+/// Each task of the scheduler is killed in turn; pods are scheduled afterwards, and those that were unschedulable meanwhile are
 /// not forgotten.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_whose_tasks_are_aborted_continues() {

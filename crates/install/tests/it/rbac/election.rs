@@ -1,4 +1,4 @@
-//! Leader election, with what each role has for it.
+//! Leader election, with the permissions of each role.
 
 use futures_util::FutureExt as _;
 use plumb_controller_runtime::leader::{LeaderConfig, LeaderElector};

@@ -1,4 +1,4 @@
-//! What a component asks for, compared with what it may.
+//! Compares the requests of a component with its permissions.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) fn client(cluster: &TestCluster, component: Component) -> (Client, Lo
             }
             let (head, body) = response.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-            // Admission answers with the same code.
+            // Admission also answers 403.
             if String::from_utf8_lossy(&body).contains(" cannot ") {
                 writer.forbidden.lock().push(right);
             }
@@ -59,7 +59,7 @@ pub(super) fn client(cluster: &TestCluster, component: Component) -> (Client, Lo
     (Client::new(service, "default"), log)
 }
 
-/// The right that a request needs; none for discovery.
+/// The permission that a request needs; `None` for discovery.
 fn right(request: &Request<Body>) -> Option<Right> {
     let segments: Vec<&str> = request.uri().path().split('/').filter(|segment| !segment.is_empty()).collect();
     let (group, rest) = match segments.as_slice() {
@@ -97,7 +97,7 @@ fn named(verb: &str, group: &str, resource: &str) -> Right {
     if group.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}.{group}") }
 }
 
-/// Every right of a rule.
+/// Every permission of a rule.
 fn rights(rule: &Rule) -> impl Iterator<Item = Right> + '_ {
     rule.verbs.iter().flat_map(move |verb| {
         rule.groups
@@ -120,7 +120,7 @@ fn rules(component: Component) -> (Vec<Rule>, Vec<Rule>) {
     (role.cluster.iter().chain(role.local).copied().collect(), role.election.to_vec())
 }
 
-/// Every right that rules give.
+/// Every permission that rules grant.
 fn given(rules: &[Rule]) -> BTreeSet<Right> {
     rules.iter().flat_map(rights).collect()
 }
@@ -141,28 +141,28 @@ fn blocked_owners(body: &[u8]) -> Vec<Right> {
 }
 
 impl Log {
-    /// Whether a right was used.
+    /// Whether a permission was used.
     pub(super) fn has_used(&self, right: &str) -> bool {
         self.used.lock().contains(right)
     }
 
-    /// Waits until a right was used.
+    /// Waits until a permission was used.
     pub(super) async fn wait_for(&self, right: &str) {
         eventually(async || self.has_used(right)).await;
     }
 
-    /// Fails if the component was refused anything.
+    /// Fails if a request of the component was forbidden.
     pub(super) fn check_not_forbidden(&self, component: Component) {
         let forbidden = self.forbidden.lock().clone();
         assert!(forbidden.is_empty(), "{component} may not {forbidden:?}");
     }
 
-    /// Fails unless the component used every right that it has for its work but these, and was refused none.
+    /// Fails unless the component used every permission for its work except these, and no request was forbidden.
     pub(super) async fn check(&self, component: Component, unused: &[&str]) {
         self.check_rules(component, &rules(component).0, unused).await;
     }
 
-    /// Fails unless the leader election of the component used every right that it has for it, and was refused none.
+    /// Fails unless leader election used every permission for it, and no request was forbidden.
     pub(super) async fn check_election(&self, component: Component) {
         self.check_rules(component, &rules(component).1, &[]).await;
     }
@@ -171,7 +171,7 @@ impl Log {
         let expected: BTreeSet<&str> = unused.iter().copied().collect();
         let all_used =
             eventually(async || self.unused(rules).iter().all(|right| expected.contains(&**right)));
-        // In less time than `eventually` has: the assertion below names what is missing.
+        // Shorter than the deadline of `eventually`, since the assertion below names the missing permissions.
         let _ = tokio::time::timeout(TIMEOUT / 2, all_used).await;
         self.check_not_forbidden(component);
         let used = self.used.lock().clone();
@@ -187,7 +187,7 @@ impl Log {
         assert!(stale.is_empty(), "{component} does not have {stale:#?}");
     }
 
-    /// The rights that rules give and that were not used.
+    /// The permissions that rules grant and that were not used.
     fn unused(&self, rules: &[Rule]) -> BTreeSet<Right> {
         let used = self.used.lock();
         let is_used = |right: &Right| match right.split_once(" */scale.*") {

@@ -92,7 +92,7 @@ async fn the_recommender_may_read_external_metrics() {
     );
     let mut running = JoinSet::new();
     running.spawn(informers.run(&client, &Supervisor::default()));
-    // There is no adapter here: what counts is that its absence is the answer.
+    // There is no adapter here: the request has to be allowed, and fail with 404.
     eventually(async || {
         let _ = usage.read(Timestamp::now()).await;
         log.has_used("list cpu_usage.external.metrics.k8s.io")

@@ -48,7 +48,7 @@ async fn create_workloads(world: &World) {
     let stateful = workload("db", json!({ "replicas": 2, "serviceName": "db" }));
     world.create("apps/v1", "StatefulSet", stateful).await;
     world.create("apps/v1", "DaemonSet", workload("agent", json!({}))).await;
-    // The CloneSet adopts it.
+    // The CloneSet adopts this pod.
     let orphan: ControllerRevision =
         object(json!({ "metadata": { "name": "orphan", "labels": { "app": "set" } }, "revision": 1 }));
     let revisions: Api<ControllerRevision> = Api::default_namespaced(world.admin.clone());
@@ -103,13 +103,13 @@ async fn edit_set(world: &World, image: &str, cpu: &str, replicas: u32) {
     sets.patch("set", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Waits until the controller of Deployments has its Deployment back.
+/// Waits until the Deployment is released to its own controller.
 async fn until_released(world: &World) {
     let deployments: Api<Deployment> = Api::default_namespaced(world.admin.clone());
     eventually(async || deployments.get("web").await.unwrap().spec.unwrap().paused != Some(true)).await;
 }
 
-/// Starts the native controllers, the node, and the rollout with the rights that it is installed with.
+/// Starts the native controllers, the node, and the rollout with the permissions that it is installed with.
 async fn start(world: &World, running: &mut JoinSet<()>) -> (kube::Client, Log) {
     drop(rustls::crypto::ring::default_provider().install_default());
     let supervisor = Supervisor::default();

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::log::client;
 use super::world::{KINDS, World};
 
-/// Starts the updater with the rights of a client. It ends with what is answered.
+/// Starts the updater with the permissions of a client. It ends when the result is dropped.
 fn start(client: &Client, namespace: String) -> JoinSet<()> {
     let supervisor = Supervisor::default();
     let informers = Informers::new(Namespaces::All, &Metrics::default());
@@ -60,7 +60,7 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
     }
     let (client, log) = client(&world.cluster, Component::Updater);
     let namespace = plumb_install::Options::default().namespace;
-    // Held for longer than a slow machine takes.
+    // Valid for longer than the test takes on a slow machine.
     world.admission_lease(&namespace, Timestamp::now() + SignedDuration::from_hours(1)).await;
     let running = start(&client, namespace);
     log.wait_for("patch pods/resize").await;
@@ -70,7 +70,7 @@ async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
     log.check(
         Component::Updater,
         &[
-            // The next tests.
+            // Other tests cover these.
             "get pods",
             "get nodes",
             // An event that is repeated is counted up.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::apply::{all, installed};
 
-/// The kinds, and those whose `/scale` is read for want of a better way.
+/// The kinds, and whether their replicas are read through `/scale`.
 pub(super) const KINDS: [(&str, &str); 8] = [
     ("apps/v1", "Deployment"),
     ("apps/v1", "ReplicaSet"),
@@ -34,7 +34,7 @@ pub(super) struct World {
     pub(super) admin: Client,
 }
 
-/// Every container uses the same.
+/// A metrics API in which every container has the same usage.
 struct Steady;
 
 impl UsageSource for Steady {
@@ -103,7 +103,7 @@ impl World {
         let mut owner =
             self.create(api_version, kind, json!({ "metadata": { "name": name }, "spec": spec })).await;
         let mut owner_version = (api_version, kind);
-        // What stands between the workload and its pods.
+        // The object between the workload and its pods, such as a ReplicaSet.
         let between = match kind {
             "Deployment" => Some((
                 "apps/v1",
@@ -182,13 +182,13 @@ impl World {
                 "allocatedResources": resources["requests"], "resources": resources,
             }],
         } });
-        // Only its node says what a pod has.
+        // Only the node reports the resources that a pod has.
         let node = self.cluster.client_as("system:node:n", ["system:nodes"]);
         let pods: Api<Pod> = Api::default_namespaced(node);
         pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
 
-    /// One more pod of a workload.
+    /// Creates another pod of a workload.
     pub(super) async fn another_pod(&self, kind: &str) {
         let name = kind.to_lowercase();
         let pods: Api<Pod> = Api::default_namespaced(self.admin.clone());
