@@ -169,7 +169,7 @@ fn what_is_killed_exits_without_the_shares_and_the_quota_of_its_pod() {
     let group = pod.child("c", WeightScale::Quadratic);
     group.create().unwrap();
     let Some(freezer) = pod.folder(Controller::Freezer) else {
-        plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: the controller freezer is of v1"));
+        plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: the controller freezer is of v1"));
         return;
     };
     let mut inmate = Inmate::run(&group, "sleep 1000");
