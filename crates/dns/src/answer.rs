@@ -1,4 +1,4 @@
-//! Responses from the zone.
+//! Writing of responses from the zone.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -7,18 +7,18 @@ use crate::message::{Code, HEADER, Owner, Query, Response, Section, write_pointe
 use crate::name::{LookupName, Name};
 use crate::zone::{Answer, RecordType, ServiceRecord};
 
-/// The TTL of records of the cluster, in seconds: CoreDNS's default. Its negative answers have the same.
+/// The TTL of records of the cluster and of negative responses, in seconds: CoreDNS's default.
 pub(crate) const TTL: u32 = 5;
-/// The TTL of the version, as with CoreDNS.
+/// The TTL of the record with the version, as in CoreDNS.
 const VERSION_TTL: u32 = 28_800;
 /// The version of the specification.
 const VERSION: &[u8] = b"1.1.0";
-/// The numbers of the SOA record after its names, as with CoreDNS: serial, refresh, retry, expire, minimum.
+/// The numbers of the SOA record after its names, as in CoreDNS: serial, refresh, retry, expire, minimum.
 const AUTHORITY: [u32; 5] = [1, 7200, 1800, 86_400, TTL];
-/// The sum of the weights of SRV records, as with CoreDNS.
+/// The sum of the weights of SRV records, as in CoreDNS.
 const WEIGHTS: usize = 100;
 
-/// Writes the records of a name that has some, or why it has none. `random` decides their order.
+/// Writes the records of a name, or the reason why it has none. `random` decides their order.
 pub(crate) fn write(response: &mut Response, query: &Query, answer: Answer, random: u64) {
     response.set_authoritative();
     let written = match answer {
@@ -61,7 +61,7 @@ pub(crate) fn write(response: &mut Response, query: &Query, answer: Answer, rand
                     data.extend_from_slice(&address.octets());
                 })
         }
-        // The caller handles these.
+        // The caller handles these answers, so this is never reached.
         Answer::Elsewhere | Answer::NotReady | Answer::Alias(_) => {
             response.set_code(Code::ServerFailure);
             true
@@ -72,7 +72,7 @@ pub(crate) fn write(response: &mut Response, query: &Query, answer: Answer, rand
     }
 }
 
-/// Writes a CNAME record. Returns where its target is, or `None` if it does not fit.
+/// Writes a CNAME record. Returns the position of its target, or `None` if it does not fit.
 pub(crate) fn write_alias(response: &mut Response, owner: Owner<'_>, target: &Name) -> Option<usize> {
     let mut position = 0;
     let fits = response.record(Section::Answer, owner, RecordType::CNAME, TTL, |data| {
@@ -82,14 +82,14 @@ pub(crate) fn write_alias(response: &mut Response, owner: Owner<'_>, target: &Na
     fits.then_some(position)
 }
 
-/// Writes an A record into the answers.
+/// Writes an A record to the answer section.
 pub(crate) fn write_address(response: &mut Response, owner: Owner<'_>, address: Ipv4Addr) -> bool {
     response.record(Section::Answer, owner, RecordType::A, TTL, |data| {
         data.extend_from_slice(&address.octets());
     })
 }
 
-/// Writes the SOA record of the zone that is the question from a label on.
+/// Writes the SOA record of a zone, which is the name of the question from the label `zone` on.
 fn write_authority(response: &mut Response, name: &LookupName, zone: usize, section: Section) -> bool {
     let zone = HEADER + name.start(zone);
     response.record(section, Owner::At(zone), RecordType::SOA, TTL, |data| {
@@ -106,7 +106,7 @@ fn write_authority(response: &mut Response, name: &LookupName, zone: usize, sect
 fn write_services(response: &mut Response, query: &Query, service: usize, records: &[ServiceRecord]) -> bool {
     let weight = u16::try_from(WEIGHTS / records.len().max(1)).unwrap_or_default().max(1);
     let service = query.name.rest(service);
-    // A target has several ports, and its addresses once.
+    // A target may have several ports, but its addresses are written once.
     let mut targets = HashMap::new();
     for record in records {
         let mut target = 0;
@@ -133,7 +133,7 @@ fn write_services(response: &mut Response, query: &Query, service: usize, record
             let fits = response.record(Section::Additional, owner, RecordType::A, TTL, |data| {
                 data.extend_from_slice(&address.octets());
             });
-            // Without additional records a response is still whole.
+            // A response without additional records is still complete.
             if !fits {
                 return true;
             }
@@ -147,7 +147,7 @@ fn write_all<T>(items: Vec<T>, mut write: impl FnMut(T) -> bool) -> bool {
     items.into_iter().all(&mut write)
 }
 
-/// Puts items into a random order. It spreads load, and is no secret.
+/// Shuffles items to spread load. The order need not be unpredictable.
 fn shuffle<T>(items: &mut [T], mut random: u64) {
     for last in (1..items.len()).rev() {
         random = mix(random);
@@ -156,7 +156,7 @@ fn shuffle<T>(items: &mut [T], mut random: u64) {
     }
 }
 
-/// The next of a sequence of numbers that look random (splitmix64).
+/// The next number of a pseudo-random sequence (splitmix64).
 pub(crate) fn mix(state: u64) -> u64 {
     let mixed = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,7 @@
-//! Responses of other servers, for as long as their TTLs say.
+//! A cache of responses of other servers, which are valid until their TTLs expire.
 //!
-//! The bytes are kept as they came and adapted for each client: decoding and encoding them again would cost more. What comes
-//! first goes first when the cache is full; names that are in use come back with the next query.
+//! The cache stores messages unchanged and adapts their bytes for each client, since decoding and encoding them again would cost
+//! more. A full cache removes the oldest response; names that are in use return with the next query.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 use crate::message::{CLASS_IN, Malformed, Query, Section, flag, number16, number32, records};
 use crate::zone::RecordType;
 
-/// How many responses are kept, about as many as CoreDNS keeps of each sort.
+/// The maximum number of responses. CoreDNS has about as many, for positive and negative responses each.
 const MAX_ENTRIES: usize = 10_000;
-/// How many bytes they have together.
+/// The maximum number of bytes of all responses.
 const MAX_BYTES: usize = 4 << 20;
-/// The longest that names and their absence are kept, as with CoreDNS.
+/// The maximum lifetimes of positive and negative responses, as in CoreDNS.
 const MAX_POSITIVE: Duration = Duration::from_hours(1);
 const MAX_NEGATIVE: Duration = Duration::from_mins(30);
-/// What an entry costs beside its message and its key, roughly.
+/// The approximate cost of an entry in addition to its message and its key.
 const OVERHEAD: usize = 200;
 
-/// A question: its name in lower case, its type and class, and whether the client wants DNSSEC records or checks them itself.
+/// The key of a response: the name in lower case, the type and class, whether the client wants DNSSEC records, and whether it
+/// disables checking.
 pub(crate) type Question = Arc<[u8]>;
 
 /// The key of a query.
@@ -44,12 +45,12 @@ impl Reply {
         number16(&self.message, 2).map_or(flag::CODE, |flags| flags & flag::CODE)
     }
 
-    /// How many seconds ago it was received.
+    /// The number of seconds since the response was received.
     pub(crate) fn age(&self, now: Instant) -> u32 {
         u32::try_from(now.saturating_duration_since(self.received).as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// How long it may be kept; `None` if not at all (RFC 2308).
+    /// The time for which the response may be cached; `None` if it must not be cached (RFC 2308).
     pub(crate) fn lifetime(&self) -> Result<Option<Duration>, Malformed> {
         let flags = number16(&self.message, 2)?;
         let code = flags & flag::CODE;
@@ -71,7 +72,7 @@ impl Reply {
                 }
                 _ => continue,
             };
-            // The highest bit is no part of a TTL (RFC 2181, section 8).
+            // A TTL with the highest bit set counts as 0 (RFC 2181, section 8).
             let ttl = if ttl > i32::MAX.unsigned_abs() { 0 } else { ttl };
             shortest = Some(shortest.map_or(ttl, |known: u32| known.min(ttl)));
         }
@@ -84,7 +85,7 @@ impl Reply {
 struct Entry {
     reply: Arc<Reply>,
     until: Instant,
-    /// Which of the insertions it is.
+    /// The number of the insertion.
     number: u64,
 }
 
@@ -92,7 +93,7 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Cache {
     entries: HashMap<Question, Entry>,
-    /// The questions by the order of their insertions; those of removed entries, too, until they are first.
+    /// The questions in the order of insertion. Those of replaced entries remain until they are the oldest.
     order: VecDeque<(u64, Question)>,
     bytes: usize,
     insertions: u64,
@@ -105,7 +106,7 @@ impl Cache {
         Some(entry.reply.clone())
     }
 
-    /// Keeps a response, if it may be kept.
+    /// Caches a response, if it may be cached.
     pub(crate) fn insert(&mut self, question: Question, reply: Arc<Reply>) {
         let Ok(Some(lifetime)) = reply.lifetime() else { return };
         self.insertions += 1;
@@ -125,12 +126,12 @@ impl Cache {
         }
     }
 
-    /// Forgets all responses: other servers may answer otherwise.
+    /// Removes all responses, since other servers may respond differently.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// How many responses there are.
+    /// The number of responses.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

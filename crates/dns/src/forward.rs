@@ -1,12 +1,12 @@
-//! Forwarding to the resolvers of the machine.
+//! Forwarding of queries to the resolvers of the machine.
 //!
 //! ```text
-//!   question ──▶ cache ──▶ the same question under way? ──▶ the first server that works ──▶ UDP, and TCP if truncated
-//!                              │ its response serves all
+//!   question ──▶ cache ──▶ in flight already? ──▶ the first healthy server ──▶ UDP, then TCP if truncated
+//!                              │ wait for the same response
 //! ```
 //!
-//! A question that is under way is not asked a second time. So a loop, where a resolver of the machine asks this server again, ends
-//! with a timeout of one question and does not multiply.
+//! A question in flight is not sent a second time. So a forwarding loop, in which a resolver of the machine queries this server,
+//! ends with the timeout of one question and does not multiply.
 
 mod exchange;
 mod servers;
@@ -26,27 +26,27 @@ use crate::message::Query;
 use crate::metrics::Metrics;
 use servers::Servers;
 
-/// To which servers questions are forwarded.
+/// The servers to which questions are forwarded.
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
-    /// The file that names them, as `/etc/resolv.conf` does. It is read again when it changes. Without one no name is
+    /// The file with the servers, such as `/etc/resolv.conf`. It is read again when it changes. Without a file, no names are
     /// forwarded.
     pub resolv_conf: Option<PathBuf>,
     /// Reads the servers from the file.
     pub read: fn(&Path) -> io::Result<Vec<IpAddr>>,
     /// The port of the servers.
     pub port: u16,
-    /// Addresses of this server, which it does not forward to.
+    /// The addresses of this server, to which it does not forward.
     pub own: Vec<IpAddr>,
 }
 
-type Asking = BoxFuture<'static, Option<Arc<Reply>>>;
+type Resolution = BoxFuture<'static, Option<Arc<Reply>>>;
 
 /// Forwards questions.
 pub(crate) struct Forwarder {
     servers: Servers,
     cache: Mutex<Cache>,
-    underway: Mutex<HashMap<Question, WeakShared<Asking>>>,
+    in_flight: Mutex<HashMap<Question, WeakShared<Resolution>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -55,7 +55,7 @@ impl Forwarder {
         Arc::new(Self {
             servers: Servers::new(config),
             cache: Mutex::default(),
-            underway: Mutex::default(),
+            in_flight: Mutex::default(),
             metrics,
         })
     }
@@ -67,52 +67,52 @@ impl Forwarder {
         found
     }
 
-    /// How many responses are cached.
+    /// The number of cached responses.
     pub(crate) fn cached_len(&self) -> usize {
         self.cache.lock().len()
     }
 
-    /// Asks for the response to a query; `None` if no server has one.
-    pub(crate) fn resolve(self: &Arc<Self>, query: &Query, question: Question) -> Shared<Asking> {
-        let mut underway = self.underway.lock();
-        if let Some(same) = underway.get(&question).and_then(WeakShared::upgrade) {
+    /// Resolves a query; `None` if no server responds.
+    pub(crate) fn resolve(self: &Arc<Self>, query: &Query, question: Question) -> Shared<Resolution> {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(same) = in_flight.get(&question).and_then(WeakShared::upgrade) {
             return same;
         }
-        // It may have been answered since the caller looked.
+        // The response may have arrived since the caller looked it up.
         if let Some(reply) = self.cache.lock().get(&question, Instant::now()) {
             return futures_util::future::ready(Some(reply)).boxed().shared();
         }
-        // Removed when it is done, and when all who waited for it have gone.
-        let entry = UnderwayEntry { forwarder: Arc::downgrade(self), question: question.clone() };
+        // The entry is removed when the query completes, and when all futures that wait for it are dropped.
+        let entry = InFlightEntry { forwarder: Arc::downgrade(self), question: question.clone() };
         let forwarder = self.clone();
         let query = query.clone();
-        let asking = async move {
-            let reply = forwarder.ask(&query, &entry.question).await;
+        let resolution = async move {
+            let reply = forwarder.query_servers(&query, &entry.question).await;
             drop(entry);
             reply
         };
-        let asking = asking.boxed().shared();
-        underway.extend(asking.downgrade().map(|weak| (question, weak)));
-        asking
+        let resolution = resolution.boxed().shared();
+        in_flight.extend(resolution.downgrade().map(|weak| (question, weak)));
+        resolution
     }
 
-    async fn ask(&self, query: &Query, question: &Question) -> Option<Arc<Reply>> {
+    async fn query_servers(&self, query: &Query, question: &Question) -> Option<Arc<Reply>> {
         let (candidates, changed) = self.servers.candidates(Instant::now());
         if changed {
             self.cache.lock().clear();
         }
         let mut failed = None;
         for server in candidates {
-            match self.ask_one(query, server).await {
+            match self.query_server(query, server).await {
                 Ok(reply) if reply.is_answer() => {
                     let reply = Arc::new(reply);
                     self.cache.lock().insert(question.clone(), reply.clone());
                     return Some(reply);
                 }
-                // The next one may know better.
+                // The next server may be able to resolve the name.
                 Ok(reply) => failed = Some(Arc::new(reply)),
                 Err(error) => {
-                    tracing::debug!(%server, %error, "a resolver of the machine does not answer");
+                    tracing::debug!(%server, %error, "a resolver of the machine does not respond");
                     self.servers.failed(server, Instant::now());
                 }
             }
@@ -120,7 +120,11 @@ impl Forwarder {
         failed
     }
 
-    async fn ask_one(&self, query: &Query, server: SocketAddr) -> Result<Reply, exchange::ExchangeError> {
+    async fn query_server(
+        &self,
+        query: &Query,
+        server: SocketAddr,
+    ) -> Result<Reply, exchange::ExchangeError> {
         let started = Instant::now();
         let reply = exchange::ask(query, server).await;
         self.metrics.forwarded(reply.is_ok(), started.elapsed());
@@ -132,22 +136,22 @@ impl Forwarder {
 }
 
 impl Reply {
-    /// Whether it says something of the name, rather than that the server could not find out.
+    /// Whether the response is about the name (`NOERROR`, `NXDOMAIN`), and not about a failure of the server.
     fn is_answer(&self) -> bool {
         matches!(self.code(), 0 | 3)
     }
 }
 
-/// The entry of a question that is under way.
-struct UnderwayEntry {
+/// The entry of a question in flight.
+struct InFlightEntry {
     forwarder: Weak<Forwarder>,
     question: Question,
 }
 
-impl Drop for UnderwayEntry {
+impl Drop for InFlightEntry {
     fn drop(&mut self) {
         if let Some(forwarder) = self.forwarder.upgrade() {
-            forwarder.underway.lock().remove(&self.question);
+            forwarder.in_flight.lock().remove(&self.question);
         }
     }
 }

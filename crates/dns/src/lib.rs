@@ -6,17 +6,16 @@
 //!   resolvers of the machine ◀──▶ forward ──▶ cache ──────────────┘
 //! ```
 //!
-//! Names of the cluster domain follow [Kubernetes' DNS specification 1.1][spec] and, where it leaves something open,
-//! CoreDNS with `pods insecure`. They are answered from an index that a watch keeps up to date, and are never cached. All
-//! other names are forwarded to the resolvers of the machine.
+//! Names of the cluster domain follow the [DNS specification 1.1 of Kubernetes][spec] and, where it leaves something open,
+//! CoreDNS with `pods insecure`. The server answers them from an index that watches keep up to date, and never caches them. It
+//! forwards all other names to the resolvers of the machine.
 //!
 //! # Why not hickory-server
 //!
-//! hickory-server with its resolver adds 37 crates to the dependencies, and hickory-proto alone 23, the tables of Unicode for
-//! internationalized names among them, which a server that compares bytes does not need. What is left is small: one question is decoded,
-//! records of seven types are written, and answers of other servers are passed on as they came, with other ids and TTLs.
-//! hickory-proto would decode each of those and encode it again. The tests decode every response with another library
-//! (simple-dns).
+//! hickory-server with its resolver adds 37 crates to the dependencies, and hickory-proto alone 23, among them Unicode tables for
+//! internationalized names, which a server that compares bytes does not need. The remaining work is small: the server decodes
+//! one question, writes records of seven types, and passes on the responses of other servers with other ids and TTLs, which
+//! hickory-proto would decode and encode again. The tests decode every response with another library (simple-dns).
 //!
 //! [spec]: https://github.com/kubernetes/dns/blob/master/docs/specification.md
 

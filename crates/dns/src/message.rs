@@ -1,4 +1,4 @@
-//! Messages of DNS (RFC 1035): reading questions, writing responses, walking over the records of other servers.
+//! DNS messages (RFC 1035): decoding of queries, encoding of responses, and iteration over the records of a message.
 
 mod query;
 mod records;
@@ -8,16 +8,16 @@ pub(crate) use query::{Query, Rejected};
 pub(crate) use records::{Record, Section, records};
 pub(crate) use response::{Owner, Response, adapt, write_opt, write_pointer};
 
-/// A message or a name is not what RFC 1035 says.
+/// A message or a name does not conform to RFC 1035.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message")]
 pub(crate) struct Malformed;
 
 /// The length of a header.
 pub(crate) const HEADER: usize = 12;
-/// What every UDP client can receive.
+/// The size of a response that every UDP client can receive.
 pub(crate) const CLASSIC_PAYLOAD: usize = 512;
-/// The longest response over UDP: it fits a packet of IPv6's least MTU, as resolvers agreed on for DNS flag day 2020.
+/// The maximum size of a response over UDP, as recommended by DNS flag day 2020: it fits a packet with the minimum MTU of IPv6.
 pub(crate) const MAX_PAYLOAD: u16 = 1232;
 /// The class of the internet.
 pub(crate) const CLASS_IN: u16 = 1;
@@ -58,7 +58,7 @@ impl Code {
         Self::BadVersion,
     ];
 
-    /// Its number. That of `BadVersion` has bits that are in the OPT record.
+    /// The number of the code. That of `BadVersion` has bits that are encoded in the OPT record.
     pub(crate) fn number(self) -> u16 {
         match self {
             Self::NoError => 0,
@@ -71,7 +71,7 @@ impl Code {
         }
     }
 
-    /// Its name in metrics, as CoreDNS has it.
+    /// The name of the code in metrics, as in CoreDNS.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::NoError => "NOERROR",

@@ -1,6 +1,6 @@
-//! Metrics under CoreDNS's names, so that its dashboards work.
+//! Metrics with the names of CoreDNS, so that its dashboards work.
 //!
-//! A query counts by adding to atomics. The labels that depend on it have few values.
+//! Counting a query only increments atomics, since its labels have few values.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use plumb_metrics::{Histogram, Text, Unit};
 use crate::message::Code;
 use crate::zone::RecordType;
 
-/// The value of the label `server`, as CoreDNS has it on port 53.
+/// The label `server` with the value of CoreDNS on port 53.
 const SERVER: (&str, &str) = ("server", "dns://:53");
 const VIEW: (&str, &str) = ("view", "");
-/// CoreDNS's buckets of times: 0.25 ms, and then twice as much each, in nanoseconds.
+/// The buckets of CoreDNS in nanoseconds: 0.25 ms, doubled for each bucket.
 const TIMES: &[u64] = &[
     250_000,
     500_000,
@@ -43,33 +43,33 @@ const TYPES: [(RecordType, &str); 9] = [
     (RecordType::SRV, "SRV"),
     (RecordType::TXT, "TXT"),
 ];
-/// All other types.
+/// The index of all other types.
 const OTHER: usize = TYPES.len();
 
-/// By which protocol a query came.
+/// The protocol of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Udp,
     Tcp,
 }
 
-/// Where the response to a query came from.
+/// The source of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The cluster.
+    /// The zone of the cluster.
     Cluster,
-    /// Another server, now or earlier.
+    /// Another server, or the cache of its responses.
     Forward,
 }
 
 #[derive(Debug)]
-struct OfOrigin {
+struct OriginMetrics {
     requests: [[AtomicU64; OTHER + 1]; 2],
     responses: [AtomicU64; Code::ALL.len()],
     duration: Histogram,
 }
 
-impl Default for OfOrigin {
+impl Default for OriginMetrics {
     fn default() -> Self {
         Self {
             requests: Default::default(),
@@ -82,7 +82,7 @@ impl Default for OfOrigin {
 /// The metrics of a DNS server.
 #[derive(Debug)]
 pub struct Metrics {
-    origins: [OfOrigin; 2],
+    origins: [OriginMetrics; 2],
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
     forwarded: AtomicU64,
@@ -139,12 +139,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a query that was refused since too many wait for other servers.
+    /// Counts a query that was refused because too many queries wait for other servers.
     pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Writes the metrics; `domain` is that of the cluster, and `cached` how many responses are cached.
+    /// Writes the metrics. `domain` is the domain of the cluster, and `cached` the number of cached responses.
     pub(crate) fn render(&self, text: &mut Text, domain: &str, cached: usize) {
         let zones = [domain, "."];
         let name = "coredns_dns_requests_total";

@@ -1,13 +1,13 @@
-//! Names as they are in messages: labels with their lengths, up to the empty label of the root.
+//! Names in wire format: labels with their lengths, ending with the empty label of the root.
 
 use std::fmt;
 
 use crate::message::Malformed;
 
-/// The longest name, its lengths and the root included (RFC 1035, section 2.3.4).
+/// The maximum length of a name, with the lengths of its labels and the root (RFC 1035, section 2.3.4).
 const MAX_NAME: usize = 255;
 const MAX_LABEL: u8 = 63;
-/// The most labels that fit a name.
+/// The maximum number of labels of a name.
 const MAX_LABELS: usize = 127;
 
 /// A name in lower case.
@@ -15,7 +15,7 @@ const MAX_LABELS: usize = 127;
 pub struct Name(Box<[u8]>);
 
 impl Name {
-    /// Parses a name as text, with or without the dot of the root. `None` if it is no name.
+    /// Parses a name as text, with or without the dot of the root. `None` if it is invalid.
     pub fn from_text(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         if text.is_empty() {
@@ -24,7 +24,7 @@ impl Name {
         Self::from_labels(text.split('.').map(str::as_bytes), &[0])
     }
 
-    /// The labels, followed by a name in the form of messages.
+    /// Joins labels and a suffix in wire format.
     pub(crate) fn from_labels<'a>(labels: impl IntoIterator<Item = &'a [u8]>, rest: &[u8]) -> Option<Self> {
         let mut wire = Vec::new();
         for label in labels {
@@ -60,7 +60,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A name that is looked up: in lower case, with the positions of its labels. It needs no allocation.
+/// A name to look up, in lower case, with the positions of its labels. It needs no allocation.
 #[derive(Clone)]
 pub struct LookupName {
     bytes: [u8; MAX_NAME],
@@ -70,12 +70,12 @@ pub struct LookupName {
 }
 
 impl LookupName {
-    /// Parses a name as text. `None` if it is no name.
+    /// Parses a name as text. `None` if it is invalid.
     pub fn from_text(text: &str) -> Option<Self> {
         Name::from_text(text).map(|name| Self::from(&name))
     }
 
-    /// Reads the name that a message begins with. A question has no compressed name, since there is nothing before it.
+    /// Decodes the name at the beginning of a message. The name of a question cannot be compressed, since no name precedes it.
     pub(crate) fn read(message: &[u8]) -> Result<Self, Malformed> {
         let mut name = Self { bytes: [0; MAX_NAME], length: 0, starts: [0; MAX_LABELS], count: 0 };
         loop {
@@ -86,7 +86,7 @@ impl LookupName {
                 return if name.length <= MAX_NAME { Ok(name) } else { Err(Malformed) };
             }
             let end = at + 1 + usize::from(length);
-            // Of 255 bytes the last is the root.
+            // The last of the 255 bytes is the root.
             if length > MAX_LABEL || end >= MAX_NAME {
                 return Err(Malformed);
             }
@@ -104,33 +104,33 @@ impl LookupName {
         &self.bytes[..self.length]
     }
 
-    /// How many labels it has.
+    /// The number of labels.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Where a label starts. That of the count is where the root is.
+    /// The position of a label; for the number of labels, that of the root.
     pub(crate) fn start(&self, label: usize) -> usize {
         if label < self.count { usize::from(self.starts[label]) } else { self.length - 1 }
     }
 
-    /// A label, without its length.
+    /// A label without its length.
     pub(crate) fn label(&self, label: usize) -> &[u8] {
         &self.bytes[(self.start(label) + 1).min(self.length)..self.start(label + 1)]
     }
 
-    /// Labels with their lengths, up to another label.
+    /// The labels from one up to another, with their lengths.
     pub(crate) fn labels(&self, from: usize, to: usize) -> &[u8] {
         &self.bytes[self.start(from)..self.start(to)]
     }
 
-    /// The rest from a label on, the root included.
+    /// The suffix of the name from a label on, with the root.
     pub(crate) fn rest(&self, label: usize) -> &[u8] {
         &self.bytes[self.start(label)..self.length]
     }
 
-    /// With how many labels it is below a domain, or 0 if it is the domain. `None` if it is neither.
-    pub(crate) fn below(&self, domain: &Name) -> Option<usize> {
+    /// The number of labels before a domain, 0 if the name is the domain. `None` if the name is not in the domain.
+    pub(crate) fn labels_before(&self, domain: &Name) -> Option<usize> {
         let at = self.length.checked_sub(domain.wire().len())?;
         if self.bytes[at..self.length] != *domain.wire() {
             return None;
@@ -145,7 +145,7 @@ impl LookupName {
 
 impl From<&Name> for LookupName {
     fn from(name: &Name) -> Self {
-        // A `Name` is valid, so it can be read; the root stands for one that is not.
+        // A `Name` is valid, so it can be decoded; otherwise it would become the root.
         Self::read(name.wire()).unwrap_or(Self {
             bytes: [0; MAX_NAME],
             length: 1,
@@ -170,26 +170,26 @@ mod tests {
         let name = LookupName::from_text("Web.Shop.svc.Cluster.Local").unwrap();
         assert_eq!((name.count(), name.label(0), name.label(4)), (5, &b"web"[..], &b"local"[..]));
         assert_eq!(name.labels(0, 2), b"\x03web\x04shop");
-        assert_eq!(name.below(&Name::from_text("cluster.local.").unwrap()), Some(3));
-        assert_eq!(name.below(&Name::from_text("local").unwrap()), Some(4));
-        assert_eq!(name.below(&Name::from_text("").unwrap()), Some(5));
+        assert_eq!(name.labels_before(&Name::from_text("cluster.local.").unwrap()), Some(3));
+        assert_eq!(name.labels_before(&Name::from_text("local").unwrap()), Some(4));
+        assert_eq!(name.labels_before(&Name::from_text("").unwrap()), Some(5));
         for other in ["uster.local", "cluster", "x.web.shop.svc.cluster.local"] {
-            assert_eq!(name.below(&Name::from_text(other).unwrap()), None, "{other}");
+            assert_eq!(name.labels_before(&Name::from_text(other).unwrap()), None, "{other}");
         }
         let same = Name::from_text("web.shop.svc.cluster.local").unwrap();
-        assert_eq!(name.below(&same), Some(0));
+        assert_eq!(name.labels_before(&same), Some(0));
         assert_eq!(same.to_string(), "web.shop.svc.cluster.local.");
     }
 
     #[test]
-    fn labels_that_look_like_a_length_end_no_domain() {
+    fn a_label_that_contains_a_length_byte_does_not_match_a_domain() {
         // The label `\x05local` is no domain `local`.
         let name = LookupName::read(b"\x06\x05local\x00").unwrap();
-        assert_eq!(name.below(&Name::from_text("local").unwrap()), None);
+        assert_eq!(name.labels_before(&Name::from_text("local").unwrap()), None);
     }
 
     #[test]
-    fn names_that_are_too_long_are_refused() {
+    fn names_that_are_too_long_are_rejected() {
         let labels = |count: usize| vec!["a"; count].join(".");
         assert!(LookupName::from_text(&labels(127)).is_some());
         assert!(LookupName::from_text(&labels(128)).is_none());

@@ -1,9 +1,9 @@
-//! The server: which sockets it has, and which response a message gets.
+//! The server: its sockets, and the response to a message.
 //!
 //! ```text
-//!   datagram, or a message on a connection ──▶ handle ──┬──▶ nothing: it is no query
+//!   datagram, or a message on a connection ──▶ handle ──┬──▶ nothing: the message is not a query
 //!                                                       ├──▶ a response: from the zone, from the cache, or an error
-//!                                                       └──▶ pending: a task asks other servers
+//!                                                       └──▶ pending: a task queries other servers
 //! ```
 
 mod limits;
@@ -30,11 +30,11 @@ use crate::name::{LookupName, Name};
 use crate::zone::{Answer, RecordType, Zone};
 use limits::Slots;
 
-/// How long a chain of ExternalName Services is followed, as with CoreDNS.
+/// The maximum length of a chain of ExternalName Services, as in CoreDNS.
 const MAX_ALIASES: usize = 10;
-/// How many bytes of datagrams the kernel keeps for a socket until they are read.
+/// The size of the receive buffer of a UDP socket in the kernel.
 const RECEIVE_BUFFER: usize = 1 << 20;
-/// How many connections the kernel keeps until they are accepted.
+/// The number of connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 128;
 
 /// The configuration of a server.
@@ -44,7 +44,7 @@ pub struct Config {
     pub domain: Name,
     /// The address at which pods reach the server.
     pub address: Ipv4Addr,
-    /// Where names outside of the cluster are known.
+    /// The servers for names outside of the cluster.
     pub forward: ForwardConfig,
 }
 
@@ -60,17 +60,17 @@ pub struct Server {
     random: AtomicU64,
 }
 
-/// What a message gets.
+/// The outcome of a message.
 enum Handled {
     /// No response.
     Nothing,
     /// A response.
     Response(Vec<u8>),
-    /// A response once other servers have been asked.
+    /// A response once other servers have responded.
     Pending(Box<Pending>),
 }
 
-/// Aliases that lead to a name that other servers know.
+/// Aliases that end at a name outside of the cluster.
 struct Elsewhere {
     aliases: Response,
     asked: Query,
@@ -81,7 +81,7 @@ struct Pending {
     query: Query,
     /// The CNAME records that lead from its name to the one that is asked for, if it is another.
     aliases: Option<Response>,
-    /// What other servers are asked.
+    /// The key of the question to other servers.
     asked: Query,
     question: Question,
     transport: Transport,
@@ -90,7 +90,7 @@ struct Pending {
 }
 
 impl Server {
-    /// A server that listens nowhere yet.
+    /// Creates a server without sockets.
     pub fn new(config: Config) -> Self {
         let metrics = Arc::<Metrics>::default();
         Self {
@@ -105,8 +105,8 @@ impl Server {
         }
     }
 
-    /// Listens on an address, UDP and TCP. With an interface only what arrives there is answered, and servers of several clusters
-    /// may have the same address on interfaces of their own.
+    /// Listens on an address over UDP and TCP. With an interface, only queries that arrive on it are answered, so that servers of
+    /// several clusters can have the same address on different interfaces.
     pub fn listen(&mut self, interface: Option<&str>, address: SocketAddr) -> io::Result<()> {
         let bound = |kind: Type, protocol: Protocol| {
             let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
@@ -142,7 +142,7 @@ impl Server {
         &self.zone
     }
 
-    /// Answers until the future is dropped. It may be run again: the sockets stay open.
+    /// Serves until the future is dropped. It can be run again, since the sockets stay open.
     pub async fn run(self: Arc<Self>) {
         let datagrams = self.udp.iter().map(|socket| udp::serve(&self, socket));
         let connections = self.tcp.iter().map(|listener| tcp::serve(&self, listener));
@@ -156,7 +156,7 @@ impl Server {
         self.metrics.render(text, &domain, self.forwarder.cached_len());
     }
 
-    /// The response to a message, or what it waits for.
+    /// Handles a message.
     fn handle(&self, message: &[u8], transport: Transport) -> Handled {
         let started = Instant::now();
         let query = match Query::read(message) {
@@ -200,7 +200,7 @@ impl Server {
         Handled::Response(response.finish())
     }
 
-    /// Follows the aliases of a name: to a response, or to a name that other servers know.
+    /// Follows the aliases of a name, to a response or to a name outside of the cluster.
     fn follow(&self, query: &Query, target: Name, limit: usize) -> Result<Response, Box<Elsewhere>> {
         let mut response = Response::new(query, limit);
         response.set_authoritative();
@@ -238,12 +238,12 @@ impl Server {
                 _ => return Ok(response),
             }
         }
-        // The Services are names of each other.
+        // The Services are aliases of each other.
         response.set_code(Code::ServerFailure);
         Ok(response)
     }
 
-    /// A response from the cache, or what other servers are to be asked.
+    /// Responds from the cache, or returns a pending query to other servers.
     fn forward(
         &self,
         query: Query,
@@ -262,7 +262,7 @@ impl Server {
         }
     }
 
-    /// The response to a query that may have been waiting for other servers.
+    /// The response to a query that waited for other servers.
     fn complete(&self, pending: Pending, reply: Option<&Reply>) -> Vec<u8> {
         let Pending { query, aliases, transport, limit, started, .. } = pending;
         let code = reply.map_or(Code::ServerFailure.number(), Reply::code);
@@ -274,18 +274,18 @@ impl Server {
             Some(aliases) => append(aliases, reply, age),
         };
         response.unwrap_or_else(|error| {
-            tracing::debug!(%error, name = ?query.name, "a resolver of the machine sent a response that cannot be read");
+            tracing::debug!(%error, name = ?query.name, "cannot decode a response of a resolver of the machine");
             failure(&query, limit, Code::ServerFailure)
         })
     }
 
-    /// Asks other servers.
+    /// Resolves a pending query by other servers.
     async fn resolve(&self, pending: Pending) -> Vec<u8> {
         let reply = self.forwarder.resolve(&pending.asked, pending.question.clone()).await;
         self.complete(pending, reply.as_deref())
     }
 
-    /// The response to a query for which there is no slot to wait in, as CoreDNS with `max_concurrent`.
+    /// The response to a query for which there is no free slot, as in CoreDNS with `max_concurrent`.
     fn refuse(&self, pending: &Pending) -> Vec<u8> {
         self.metrics.refused();
         failure(&pending.query, pending.limit, Code::Refused)
@@ -307,7 +307,7 @@ fn failure(query: &Query, limit: usize, code: Code) -> Vec<u8> {
     response.finish()
 }
 
-/// Adds the answers of another server to aliases that lead there.
+/// Appends the answers of another server to the aliases.
 fn append(mut response: Response, reply: &Reply, age: u32) -> Result<Vec<u8>, crate::message::Malformed> {
     match reply.code() {
         0 => {}

@@ -1,4 +1,4 @@
-//! Keeps the zone as the API has it.
+//! The watches that keep the zone up to date.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use plumb_supervise::Supervisor;
 
 use crate::zone::Zone;
 
-/// Watches Services and EndpointSlices until the future is dropped. Objects are not kept beside what the zone has of them.
+/// Watches Services and EndpointSlices until the future is dropped. The objects are not cached, only their records in the zone.
 pub fn run(client: Client, zone: Arc<RwLock<Zone>>, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
     let services_client = client.clone();
     let services_zone = zone.clone();

@@ -1,13 +1,13 @@
-//! The records of a cluster: an index that is fed by watches and answers without waiting.
+//! The records of a cluster: a synchronous index that watches update.
 //!
 //! ```text
-//!   Service ─────────┐                          ┌── SERVICE.NAMESPACE.svc.DOMAIN, and below it
+//!   Service ─────────┐                          ┌── SERVICE.NAMESPACE.svc.DOMAIN and its subdomains
 //!   EndpointSlices ──┴──▶ entry of a Service ───┼── addresses of endpoints ──▶ their names (PTR)
 //!                                               └── cluster IPs ──▶ the Service (PTR)
 //! ```
 //!
-//! Services and slices may come in any order. A lookup hashes the two labels of the Service as they are in the question, and
-//! depends on no other Service.
+//! Services and slices can arrive in any order. A lookup hashes the two labels of the Service in wire format, so its cost does
+//! not depend on the number of Services.
 
 mod endpoints;
 mod lookup;
@@ -45,27 +45,27 @@ impl RecordType {
     pub const AXFR: Self = Self(252);
 }
 
-/// What the cluster has under a name.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is no name of the cluster.
+    /// The name is not a name of the cluster.
     Elsewhere,
-    /// The cluster is not known yet.
+    /// The zone has not synced yet.
     NotReady,
-    /// There is no such name. The label is that of the zone.
+    /// The name does not exist. Contains the label at which the zone begins.
     NameError(usize),
-    /// The name has no records of this type. The label is that of the zone.
+    /// The name has no records of this type. Contains the label at which the zone begins.
     NoData(usize),
     /// A records.
     Addresses(Vec<Ipv4Addr>),
-    /// SRV records. Their targets are in the Service whose name is the question from a label on.
+    /// SRV records. Their targets are in the domain of the Service, which is a suffix of the question.
     Services {
-        /// The label of the Service.
+        /// The label at which the name of the Service begins.
         service: usize,
         /// The records.
         records: Vec<ServiceRecord>,
     },
-    /// A CNAME record: the records are those of another name.
+    /// A CNAME record with another name.
     Alias(Name),
     /// PTR records.
     Pointers(Vec<Name>),
@@ -91,11 +91,11 @@ pub struct ServiceRecord {
 /// The labels of a Service's name and of its namespace, as in messages.
 type Key = Arc<[u8]>;
 
-/// A Service and its slices, whichever are known.
+/// A Service and its slices, as far as they are known.
 #[derive(Debug, Default)]
 struct Entry {
     service: Option<Service>,
-    /// By their names.
+    /// The slices by name.
     slices: BTreeMap<Box<str>, Slice>,
 }
 
@@ -105,19 +105,19 @@ pub struct Zone {
     domain: Name,
     server: Ipv4Addr,
     entries: HashMap<Key, Entry>,
-    /// How many Services a namespace has.
+    /// The number of Services of each namespace.
     namespaces: HashMap<Box<[u8]>, usize>,
     by_cluster_ip: HashMap<Ipv4Addr, Vec<Key>>,
-    /// Once for each time that a slice has the address.
+    /// The Services of endpoints by address, once for each time that a slice has the address.
     by_endpoint: HashMap<Ipv4Addr, Vec<Key>>,
-    /// The entry that a slice is in, by its namespace and name.
+    /// The entry of each slice, by the namespace and name of the slice.
     slice_entries: HashMap<(Box<str>, Box<str>), Key>,
     services_synced: bool,
     slices_synced: bool,
 }
 
 impl Zone {
-    /// An empty zone of a domain such as `cluster.local`, which is served at an address.
+    /// Creates an empty zone for a domain such as `cluster.local`, with the address of the server.
     pub fn new(domain: Name, server: Ipv4Addr) -> Self {
         Self {
             domain,
@@ -175,7 +175,7 @@ impl Zone {
     pub fn delete_service(&mut self, namespace: &str, name: &str) {
         if let Some(key) = key(namespace, name) {
             self.remove_service(&key);
-            self.forget_if_empty(&key);
+            self.remove_if_empty(&key);
         }
     }
 
@@ -232,17 +232,17 @@ impl Zone {
         for endpoint in &slice.endpoints {
             remove_one(&mut self.by_endpoint, endpoint.address, &key);
         }
-        self.forget_if_empty(&key);
+        self.remove_if_empty(&key);
     }
 
-    fn forget_if_empty(&mut self, key: &Key) {
+    fn remove_if_empty(&mut self, key: &Key) {
         if self.entries.get(key).is_some_and(|entry| entry.service.is_none() && entry.slices.is_empty()) {
             self.entries.remove(key);
         }
     }
 }
 
-/// The key of a Service. `None` if its name is no label: the API accepts no such Service.
+/// The key of a Service. `None` if its name is not a label, which the API rejects.
 fn key(namespace: &str, name: &str) -> Option<Key> {
     let labels = Name::from_labels([name.as_bytes(), namespace.as_bytes()], &[])?;
     Some(labels.wire().into())

@@ -1,4 +1,4 @@
-//! One question to one server.
+//! One query to one server.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,12 +14,12 @@ use crate::message::{HEADER, Malformed, Query, Section, flag, number16, records,
 use crate::name::LookupName;
 use crate::zone::RecordType;
 
-/// How long a server has for its response.
+/// The timeout of a query to one server.
 const TIMEOUT: Duration = Duration::from_millis(1500);
-/// The longest response over UDP that is read. Servers are asked for less.
+/// The maximum size of a response over UDP. The OPT record of queries announces less.
 const MAX_DATAGRAM: usize = 4096;
 
-/// Why a server gave no response.
+/// Why a query to a server failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExchangeError {
     #[error("no response within {TIMEOUT:?}")]
@@ -32,7 +32,7 @@ pub(crate) enum ExchangeError {
     Random,
 }
 
-/// Asks a server over UDP, and over TCP if the response does not fit.
+/// Queries a server over UDP, and over TCP if the response is truncated.
 pub(crate) async fn ask(query: &Query, server: SocketAddr) -> Result<Reply, ExchangeError> {
     let mut id = [0; 2];
     SystemRandom::new().fill(&mut id).map_err(|_| ExchangeError::Random)?;
@@ -49,7 +49,7 @@ pub(crate) async fn ask(query: &Query, server: SocketAddr) -> Result<Reply, Exch
     Ok(Reply { message: without_opt(reply)?, received: Instant::now() })
 }
 
-/// The message that a server is sent: the question in the letters of the client, and what the client wants of DNSSEC.
+/// Encodes the query: the question in the original case of the client, and its DNSSEC flags.
 fn write(query: &Query, id: u16) -> Vec<u8> {
     let flags = flag::RECURSION_DESIRED | query.flags & flag::CHECKING_DISABLED;
     let mut bytes = [id.to_be_bytes(), flags.to_be_bytes()].concat();
@@ -59,8 +59,8 @@ fn write(query: &Query, id: u16) -> Vec<u8> {
     bytes
 }
 
-/// Each question has a socket of its own, with a random port that the kernel chooses. It is connected, so that the kernel
-/// drops what others than the server send, and reports that no server listens.
+/// Queries a server over UDP. Each query has its own socket with a random port, which makes responses hard to forge. The socket
+/// is connected, so that the kernel drops datagrams of other senders, and reports when no server is listening.
 async fn over_udp(asked: &[u8], query: &Query, server: SocketAddr) -> Result<Vec<u8>, ExchangeError> {
     let any: SocketAddr = match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -72,7 +72,7 @@ async fn over_udp(asked: &[u8], query: &Query, server: SocketAddr) -> Result<Vec
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let length = socket.recv(&mut buffer).await?;
-        // One to another question may be forged: the right one may still come.
+        // A response to another question may be forged; the right one may still arrive.
         if is_reply(&buffer[..length], asked, query) {
             buffer.truncate(length);
             return Ok(buffer);
@@ -90,7 +90,7 @@ async fn over_tcp(asked: &[u8], query: &Query, server: SocketAddr) -> Result<Vec
     if is_reply(&reply, asked, query) { Ok(reply) } else { Err(Malformed.into()) }
 }
 
-/// Whether a message is the response to a question: it has its id and its question.
+/// Whether a message is the response to a query: it has the same id and the same question.
 fn is_reply(message: &[u8], asked: &[u8], query: &Query) -> bool {
     let is_response =
         number16(message, 2).is_ok_and(|flags| flags & (flag::RESPONSE | flag::OPCODE) == flag::RESPONSE);
@@ -103,8 +103,8 @@ fn is_reply(message: &[u8], asked: &[u8], query: &Query) -> bool {
     is_response && has_question && message.get(..2) == asked.get(..2)
 }
 
-/// The message up to its OPT record, which is between this server and the other one. What follows it, such as a signature
-/// of the whole message, would not be valid without it.
+/// Truncates a message before its OPT record, which is meant for this server only. Records after it, such as a signature of the
+/// whole message, would not be valid without it.
 fn without_opt(mut message: Vec<u8>) -> Result<Vec<u8>, Malformed> {
     let mut additional = 0_u16;
     let mut end = HEADER;
@@ -120,7 +120,7 @@ fn without_opt(mut message: Vec<u8>) -> Result<Vec<u8>, Malformed> {
         }
         end = record.data.end;
     }
-    // Without records it ends after the question.
+    // A message without records ends after the question.
     if end > HEADER {
         message.truncate(end);
     }

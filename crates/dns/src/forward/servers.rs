@@ -1,4 +1,4 @@
-//! The resolvers of the machine: which there are, and which are asked first.
+//! The resolvers of the machine, and the order in which they are queried.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,16 +10,14 @@ use parking_lot::Mutex;
 
 use super::ForwardConfig;
 
-/// How many times a question is asked at most. With the timeout of each it fails before a client gives up, which glibc does
-/// after 5 s.
+/// The maximum number of attempts of a query. With the timeout of each it fails before glibc gives up, which is after 5 s.
 const MAX_ATTEMPTS: usize = 3;
-/// How often a server is asked that is the only one.
-const ATTEMPTS_OF_ONE: usize = 2;
-/// How long a server that did not answer is asked after the others.
+/// The number of attempts if there is only one server.
+const ATTEMPTS_OF_SINGLE_SERVER: usize = 2;
+/// The time for which a server that did not respond comes after the others.
 const HOLD_DOWN: Duration = Duration::from_secs(10);
-/// How often the file is looked at.
+/// The interval at which the file is checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A version of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
@@ -53,8 +51,8 @@ impl Servers {
         Self { config, state: Mutex::default() }
     }
 
-    /// The servers in the order in which they are asked, and whether they have changed. Those that work come first, in the order
-    /// of the file, as with every resolver.
+    /// The servers in the order in which they are queried, and whether they have changed. Healthy servers come first, in the
+    /// order of the file, as in every resolver.
     pub(super) fn candidates(&self, now: Instant) -> (Vec<SocketAddr>, bool) {
         let mut state = self.state.lock();
         let is_due = state.checked.is_none_or(|checked| now.duration_since(checked) >= CHECK_INTERVAL);
@@ -64,7 +62,7 @@ impl Servers {
         };
         let mut ordered: Vec<&Server> = state.servers.iter().collect();
         ordered.sort_by_key(is_held_down);
-        let attempts = if ordered.len() == 1 { ATTEMPTS_OF_ONE } else { MAX_ATTEMPTS };
+        let attempts = if ordered.len() == 1 { ATTEMPTS_OF_SINGLE_SERVER } else { MAX_ATTEMPTS };
         let addresses = ordered.iter().map(|server| server.address);
         (addresses.cycle().take(if ordered.is_empty() { 0 } else { attempts }).collect(), changed)
     }
@@ -84,7 +82,7 @@ impl Servers {
         }
     }
 
-    /// Reads the file if it has changed. Returns whether the servers are others.
+    /// Reads the file if it has changed. Returns whether the servers have changed.
     fn refresh(&self, state: &mut State, now: Instant) -> bool {
         state.checked = Some(now);
         let Some(file) = &self.config.resolv_conf else { return false };
@@ -92,7 +90,7 @@ impl Servers {
             tracing::debug!(%error, file = %file.display(), "cannot read the resolver configuration");
             None
         });
-        // One that is gone for a moment, while a program writes it, leaves the servers as they are.
+        // The file may be missing for a moment while a program replaces it; the servers remain meanwhile.
         if version.is_none() || version == state.version {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Queries of clients.
+//! Decoding of queries.
 
 use super::{
     CLASS_IN, CLASSIC_PAYLOAD, Code, HEADER, MAX_PAYLOAD, Malformed, Section, flag, number16, records,
@@ -6,12 +6,12 @@ use super::{
 use crate::name::LookupName;
 use crate::zone::RecordType;
 
-/// What a client says of itself in an OPT record (RFC 6891).
+/// The capabilities of a client in an OPT record (RFC 6891).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Edns {
-    /// How long a response over UDP may be.
+    /// The maximum size of a response over UDP.
     pub(crate) payload: u16,
-    /// Whether it wants the records of DNSSEC.
+    /// Whether the client wants DNSSEC records.
     pub(crate) dnssec: bool,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Edns {
 pub(crate) struct Query {
     pub(crate) id: u16,
     pub(crate) flags: u16,
-    /// The question as it came: its name in the letters of the client, which may be random (0x20).
+    /// The bytes of the question. The case of its name must be preserved, since clients may randomize it (0x20).
     pub(crate) question: Box<[u8]>,
     pub(crate) name: LookupName,
     pub(crate) record_type: RecordType,
@@ -28,17 +28,17 @@ pub(crate) struct Query {
     pub(crate) edns: Option<Edns>,
 }
 
-/// A message that is no query that can be answered.
+/// A message that cannot be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejected {
-    /// No response: it is too short, or a response itself. Two servers would answer each other for ever.
+    /// No response is sent: the message is too short, or is a response, to which two servers would respond for ever.
     Silently,
-    /// A response with this code.
+    /// A response with this code is sent.
     With { id: u16, flags: u16, code: Code },
 }
 
 impl Query {
-    /// Reads a message.
+    /// Decodes a message.
     pub(crate) fn read(message: &[u8]) -> Result<Self, Rejected> {
         let header = |at| number16(message, at).map_err(|Malformed| Rejected::Silently);
         let id = header(0)?;
@@ -68,7 +68,7 @@ impl Query {
             if record.kind != RecordType::OPT || record.section != Section::Additional {
                 continue;
             }
-            // More than one is an error (RFC 6891, section 6.1.1), and so is one with a name.
+            // Several OPT records are an error (RFC 6891, section 6.1.1), and so is one with an owner other than the root.
             if edns.is_some() || record.start + 11 != record.data.start {
                 return Err(Code::FormatError);
             }
@@ -80,19 +80,19 @@ impl Query {
         Ok(Self { id, flags, question, name, record_type, class, edns })
     }
 
-    /// A question of this server's own: where the name leads that a client has asked for.
+    /// A query for the target of an alias, with the type and the options of the original query.
     pub(crate) fn following(&self, name: LookupName) -> Self {
         let question = [name.wire(), &self.record_type.0.to_be_bytes(), &CLASS_IN.to_be_bytes()].concat();
         Self { question: question.into(), name, class: CLASS_IN, ..self.clone() }
     }
 
-    /// The longest response over UDP that its client takes.
+    /// The maximum size of a response over UDP that the client accepts.
     pub(crate) fn udp_limit(&self) -> usize {
         self.edns
             .map_or(CLASSIC_PAYLOAD, |edns| usize::from(edns.payload.min(MAX_PAYLOAD)).max(CLASSIC_PAYLOAD))
     }
 
-    /// Whether its client wants the records of DNSSEC.
+    /// Whether the client wants DNSSEC records.
     pub(crate) fn wants_dnssec(&self) -> bool {
         self.edns.is_some_and(|edns| edns.dnssec)
     }

@@ -1,4 +1,4 @@
-//! Walking over the records of a message, which another program made.
+//! Iteration over the records of a message.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{HEADER, Malformed, number16, number32};
 use crate::name::Name;
 use crate::zone::RecordType;
 
-/// The longest chain of pointers that a name is followed over: no server writes a longer one.
+/// The maximum number of compression pointers in a name. No server writes as many.
 const MAX_POINTERS: usize = 32;
 
 /// The section of a record.
@@ -17,22 +17,22 @@ pub(crate) enum Section {
     Additional,
 }
 
-/// A record, by its positions in the message.
+/// A record, with its positions in the message.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) section: Section,
-    /// Where it starts, with its owner.
+    /// The position of the record, which is that of its owner.
     pub(crate) start: usize,
     pub(crate) kind: RecordType,
     pub(crate) class: u16,
-    /// Where its TTL is.
+    /// The position of the TTL.
     pub(crate) ttl_at: usize,
     pub(crate) ttl: u32,
-    /// Where its data is.
+    /// The position of the data.
     pub(crate) data: Range<usize>,
 }
 
-/// The records of a message, one after the other; after an error there are none.
+/// Iterates over the records of a message. The iterator ends after an error.
 pub(crate) fn records(message: &[u8]) -> Result<Records<'_>, Malformed> {
     let mut at = HEADER;
     for _ in 0..number16(message, 4)? {
@@ -45,7 +45,7 @@ pub(crate) fn records(message: &[u8]) -> Result<Records<'_>, Malformed> {
     Ok(Records { message, at, left })
 }
 
-/// See [`records`].
+/// The iterator of [`records`].
 #[derive(Debug)]
 pub(crate) struct Records<'a> {
     message: &'a [u8],
@@ -86,9 +86,9 @@ fn read(message: &[u8], start: usize, section: Section) -> Result<Record, Malfor
     })
 }
 
-/// Where the name ends that starts here.
+/// The end of the name at a position.
 pub(crate) fn skip_name(message: &[u8], mut at: usize) -> Result<usize, Malformed> {
-    // Each turn is at least one byte further, and a message has an end.
+    // Each iteration advances by at least one byte, so the loop ends at the end of the message.
     loop {
         match *message.get(at).ok_or(Malformed)? {
             0 => return Ok(at + 1),
@@ -99,11 +99,11 @@ pub(crate) fn skip_name(message: &[u8], mut at: usize) -> Result<usize, Malforme
     }
 }
 
-/// The name that starts here, without compression.
+/// Decodes the name at a position, which may be compressed.
 pub(crate) fn read_name(message: &[u8], mut at: usize) -> Result<Name, Malformed> {
     let mut labels: Vec<&[u8]> = Vec::new();
     let mut pointers = 0;
-    // Labels are at least two bytes long, so that their number is bounded by that of a name.
+    // A label has at least two bytes, so a name of 255 bytes has at most 127 labels.
     while labels.len() <= 127 {
         match *message.get(at).ok_or(Malformed)? {
             0 => return Name::from_labels(labels, &[0]).ok_or(Malformed),

@@ -1,4 +1,4 @@
-//! Writing responses.
+//! Encoding of responses.
 
 use super::records::{read_name, skip_name};
 use super::{CLASS_IN, Code, HEADER, MAX_PAYLOAD, Malformed, Query, Record, Section, flag, number16};
@@ -7,28 +7,28 @@ use crate::zone::RecordType;
 
 /// The length of an OPT record without options.
 const OPT: usize = 11;
-/// A compressed name can point to what is before this position.
+/// The position before which the targets of compression pointers must be.
 const MAX_POINTER: usize = 0x4000;
 
 /// The owner of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner<'a> {
-    /// The name in the message at a position: the question, the part of it from a label on, or an earlier record's.
+    /// The name at a position of the message: the question, a suffix of it, or the name of an earlier record.
     At(usize),
     /// A name.
     Name(&'a Name),
 }
 
 impl Owner<'_> {
-    /// The name of the question, in the letters of the client.
+    /// The name of the question, with the client's case.
     pub(crate) const QUESTION: Self = Self::At(HEADER);
 }
 
-/// A response that is being written. What does not fit is left out.
+/// A response under construction. Records that do not fit are omitted.
 #[derive(Debug)]
 pub(crate) struct Response {
     bytes: Vec<u8>,
-    /// How long it may be, without the OPT record.
+    /// The maximum length, without the OPT record.
     limit: usize,
     counts: [u16; 3],
     flags: u16,
@@ -38,7 +38,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// The response to a query, without records yet, of at most so many bytes.
+    /// Creates the response to a query without records, with a maximum length.
     pub(crate) fn new(query: &Query, limit: usize) -> Self {
         let mut bytes = Vec::with_capacity(128);
         bytes.extend_from_slice(&query.id.to_be_bytes());
@@ -55,7 +55,7 @@ impl Response {
         }
     }
 
-    /// The response to a message whose question could not be read.
+    /// Encodes the response to a message whose question cannot be decoded.
     pub(crate) fn rejection(id: u16, flags: u16, code: Code) -> Vec<u8> {
         let response = Self {
             bytes: [&id.to_be_bytes()[..], &[0; 10]].concat(),
@@ -80,22 +80,22 @@ impl Response {
         self.code
     }
 
-    /// Says that this server is the authority for the name.
+    /// Sets the flag that this server is authoritative for the name.
     pub(crate) fn set_authoritative(&mut self) {
         self.flags |= flag::AUTHORITATIVE;
     }
 
-    /// Says that records are missing: the client asks again over TCP.
+    /// Sets the flag that records are missing, so that the client retries over TCP.
     pub(crate) fn set_truncated(&mut self) {
         self.flags |= flag::TRUNCATED;
     }
 
-    /// Where the next record starts.
+    /// The position of the next record.
     pub(crate) fn position(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes a record, whose data a function writes. Returns whether it fits.
+    /// Writes a record, whose data the closure writes. Returns whether it fits.
     pub(crate) fn record(
         &mut self,
         section: Section,
@@ -124,7 +124,7 @@ impl Response {
         true
     }
 
-    /// Writes a record of another message, with its own TTL or another. Returns whether it fits.
+    /// Copies a record of another message, with a new TTL. Returns whether it fits.
     pub(crate) fn copy(&mut self, message: &[u8], record: &Record, ttl: u32) -> Result<bool, Malformed> {
         let owner = read_name(message, record.start)?;
         let data = uncompressed(message, record)?;
@@ -132,7 +132,7 @@ impl Response {
         Ok(self.record(record.section, Owner::Name(&owner), record.kind, ttl, write))
     }
 
-    /// The message.
+    /// Completes the message.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let number = self.code.number();
         let flags = self.flags | number & flag::CODE;
@@ -145,9 +145,9 @@ impl Response {
     }
 }
 
-/// A message of another server, as the response to a query: with its id, its question and its EDNS, the TTLs less by the
-/// seconds that the message has been kept, and without records that do not fit. The message has no OPT record and has the
-/// question of the query, if in other letters.
+/// Adapts a message of another server to a query: sets its id, its question and its OPT record, subtracts the age of the message
+/// from the TTLs, and omits records that do not fit. The message must have no OPT record, and the question of the query except
+/// for case.
 pub(crate) fn adapt(message: &[u8], query: &Query, age: u32, limit: usize) -> Result<Vec<u8>, Malformed> {
     let limit = limit_of(query, limit);
     let end = HEADER + query.question.len();
@@ -160,7 +160,7 @@ pub(crate) fn adapt(message: &[u8], query: &Query, age: u32, limit: usize) -> Re
     for record in super::records(message)? {
         let record = record?;
         if record.data.end > limit {
-            // Without additional records a response is still whole.
+            // A response without additional records is still complete.
             if record.section != Section::Additional {
                 flags |= flag::TRUNCATED;
             }
@@ -180,12 +180,12 @@ pub(crate) fn adapt(message: &[u8], query: &Query, age: u32, limit: usize) -> Re
     Ok(bytes)
 }
 
-/// How long a response may be before its OPT record.
+/// The maximum length of a response before its OPT record.
 fn limit_of(query: &Query, limit: usize) -> usize {
     limit.saturating_sub(if query.edns.is_some() { OPT } else { 0 })
 }
 
-/// Writes the flags and how many records there are.
+/// Writes the flags and the numbers of records.
 fn set_header(bytes: &mut [u8], flags: u16, counts: [u16; 3]) {
     bytes[2..4].copy_from_slice(&flags.to_be_bytes());
     for (at, count) in [6, 8, 10].into_iter().zip(counts) {
@@ -193,7 +193,7 @@ fn set_header(bytes: &mut [u8], flags: u16, counts: [u16; 3]) {
     }
 }
 
-/// The flags of a response to a query with these.
+/// The flags of a response to a query with flags.
 fn reply_flags(query: u16) -> u16 {
     let copied = query & (flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
     copied | flag::RESPONSE | flag::RECURSION_AVAILABLE
@@ -207,9 +207,9 @@ pub(crate) fn write_opt(bytes: &mut Vec<u8>, code: u16, dnssec: bool) {
     bytes.extend_from_slice(&[code.to_be_bytes()[1], 0, if dnssec { 0x80 } else { 0 }, 0, 0, 0]);
 }
 
-/// Writes a pointer to a name at a position.
+/// Writes a compression pointer to the name at a position.
 pub(crate) fn write_pointer(bytes: &mut Vec<u8>, position: usize) {
-    // Names that are pointed to are in the question or follow it closely.
+    // The targets are in the question or shortly after it, so the limit is never reached.
     let position = u16::try_from(position.min(MAX_POINTER - 1)).unwrap_or_default();
     bytes.extend_from_slice(&(0xc000 | position).to_be_bytes());
 }
@@ -217,7 +217,7 @@ pub(crate) fn write_pointer(bytes: &mut Vec<u8>, position: usize) {
 fn write_owner(bytes: &mut Vec<u8>, owner: Owner<'_>) {
     match owner {
         Owner::At(position) if position < MAX_POINTER => write_pointer(bytes, position),
-        // Only a response over TCP is so long.
+        // Only responses over TCP are this long.
         Owner::At(position) => {
             let name = read_name(bytes, position);
             bytes.extend_from_slice(name.as_ref().map_or(&[0], Name::wire));
@@ -226,7 +226,7 @@ fn write_owner(bytes: &mut Vec<u8>, owner: Owner<'_>) {
     }
 }
 
-/// The data of a record without compressed names. Only the types of RFC 1035 may have such (RFC 3597, section 4).
+/// The data of a record with names decompressed. Only the types of RFC 1035 may have compressed names (RFC 3597, section 4).
 fn uncompressed(message: &[u8], record: &Record) -> Result<Vec<u8>, Malformed> {
     let data = message.get(record.data.clone()).ok_or(Malformed)?;
     let (before, names) = match record.kind {

@@ -1,4 +1,4 @@
-//! How much of the server one client can take.
+//! Limits on the slots of one client, so that it cannot starve others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// How many there may be at a time.
+/// The limits on concurrent slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    /// Of one client.
+    /// The maximum of one client.
     pub(super) per_source: usize,
-    /// Of one client, whatever others do. Clients are the pods of a node, whose number is bounded.
+    /// The slots that are reserved for each client. The clients are the pods of a node, whose number is bounded.
     pub(super) reserved: usize,
-    /// Of all clients beyond the reserved ones.
+    /// The maximum of all clients together, without the reserved slots.
     pub(super) shared: usize,
 }
 
-/// Connections. A client that needs TCP opens one for a query.
+/// The limits on connections. A client that needs TCP opens one for a query.
 pub(super) const CONNECTIONS: Limit = Limit { per_source: 32, reserved: 4, shared: 512 };
-/// Queries that wait for other servers: as many as kubeadm's CoreDNS has at a time (`max_concurrent 1000`).
+/// The limits on queries that wait for other servers: in total as many as in kubeadm's CoreDNS (`max_concurrent 1000`).
 pub(super) const PENDING: Limit = Limit { per_source: 250, reserved: 8, shared: 1000 };
 
 /// Slots of clients.
@@ -32,7 +32,7 @@ pub(super) struct Slots {
 #[derive(Debug, Default)]
 struct Counts {
     by_source: HashMap<IpAddr, usize>,
-    /// Those beyond what is reserved for each.
+    /// The number of used slots that are not reserved.
     shared: usize,
 }
 
@@ -43,7 +43,7 @@ impl From<Limit> for Slots {
 }
 
 impl Slots {
-    /// A slot for a client, if there is one.
+    /// Takes a slot for a client, if one is free.
     pub(super) fn enter(self: &Arc<Self>, source: IpAddr) -> Option<Slot> {
         let mut counts = self.counts.lock();
         let own = counts.by_source.get(&source).copied().unwrap_or_default();
@@ -57,7 +57,7 @@ impl Slots {
     }
 }
 
-/// A slot, which is free again when this is dropped.
+/// A slot, which is released when it is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Arc<Slots>,

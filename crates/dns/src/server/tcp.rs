@@ -1,4 +1,4 @@
-//! Queries over TCP (RFC 7766): one after the other on a connection, each after its length.
+//! Queries over TCP (RFC 7766). A connection handles one query after the other; the length precedes each message.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use super::{Handled, Server};
 use crate::metrics::Transport;
 
-/// The longest query that is read. One with every option there is stays far below.
+/// The maximum size of a query. Queries are much smaller, even with all options.
 const MAX_QUERY: u16 = 4096;
-/// How long a connection stays open without a query, and how long a client may take to send or to read one message.
+/// The timeout of an idle connection, and of sending or receiving one message.
 const IDLE: Duration = Duration::from_secs(8);
-/// How long a failing accept (too many open files) waits for the next attempt.
+/// The delay after a failed accept, such as for too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Answers the queries of a listener.
@@ -36,7 +36,7 @@ pub(super) async fn serve(server: &Arc<Server>, listener: &TcpListener) {
                 continue;
             }
         };
-        // One too many is closed at once.
+        // A connection beyond the limit is closed immediately.
         let Some(slot) = server.connections.enter(client.ip()) else {
             tracing::debug!(%client, "a client has too many DNS connections");
             continue;

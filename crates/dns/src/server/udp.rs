@@ -10,14 +10,14 @@ use tokio::task::JoinSet;
 use super::{Handled, Server};
 use crate::metrics::Transport;
 
-/// The longest query that is read; what is longer is cut, and malformed then.
+/// The maximum size of a query. A longer one is truncated, and so malformed.
 const MAX_QUERY: usize = 4096;
-/// How many queries are answered before other tasks have their turn.
+/// The number of queries that are handled before the task yields.
 const BATCH: usize = 64;
-/// How long a failing socket is left alone.
+/// The delay after an error of the socket.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Answers the queries of a socket. Those that need no other server are answered in this task: a task for each would cost
+/// Answers the queries of a socket. Queries that need no other server are answered in this task, since spawning a task would cost
 /// more than the answer.
 pub(super) async fn serve(server: &Arc<Server>, socket: &Arc<UdpSocket>) {
     let mut buffer = vec![0; MAX_QUERY];
@@ -71,7 +71,7 @@ fn receive(
                 }
             },
         };
-        // A full socket drops the response, as the network may: the client asks again.
+        // If the send buffer is full, the response is dropped, as the network may do; the client retries.
         if let Err(error) = socket.try_send_to(&response, client) {
             tracing::debug!(%error, %client, "cannot send a DNS response");
         }

@@ -1,4 +1,4 @@
-//! What the zone keeps of an EndpointSlice.
+//! The parts of an EndpointSlice that the zone needs.
 
 use std::net::Ipv4Addr;
 
@@ -12,9 +12,9 @@ pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// An EndpointSlice.
 #[derive(Debug)]
 pub(super) struct Slice {
-    /// A slice without ports has one without a number: its endpoints have addresses all the same.
+    /// The ports. A slice without ports has one without a number, since its endpoints have addresses nevertheless.
     pub(super) ports: Vec<Port>,
-    /// Those that are ready. `publishNotReadyAddresses` of a Service makes its slices call all of them ready.
+    /// The ready endpoints. For a Service with `publishNotReadyAddresses`, the slices report all endpoints as ready.
     pub(super) endpoints: Vec<Endpoint>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Endpoint {
 }
 
 impl Slice {
-    /// `None` for a slice of other addresses than those of IPv4.
+    /// Converts a slice; `None` if its address type is not IPv4.
     pub(super) fn read(object: &EndpointSlice) -> Option<Self> {
         if object.address_type != "IPv4" {
             return None;
@@ -39,7 +39,7 @@ impl Slice {
         }
         let mut endpoints = Vec::new();
         for endpoint in object.endpoints.iter().flatten() {
-            // Unknown is ready, as the API says.
+            // A missing condition counts as ready, as the API documents.
             if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
                 continue;
             }
@@ -54,12 +54,12 @@ impl Slice {
 }
 
 impl Endpoint {
-    /// The label of the endpoint in its Service: its hostname, or its address with hyphens, as with CoreDNS.
+    /// The label of the endpoint in its Service: its hostname, or its address with hyphens, as in CoreDNS.
     pub(super) fn label(&self) -> Box<[u8]> {
         self.hostname.clone().unwrap_or_else(|| dashed(self.address).into_bytes().into())
     }
 
-    /// Whether this is its label.
+    /// Whether the endpoint has a label.
     pub(super) fn is_called(&self, label: &[u8]) -> bool {
         match &self.hostname {
             Some(hostname) => **hostname == *label,
@@ -72,7 +72,7 @@ fn dashed(address: Ipv4Addr) -> String {
     address.to_string().replace('.', "-")
 }
 
-/// The address of a label such as `10-1-2-3`.
+/// Parses the address in a label such as `10-1-2-3`.
 pub(super) fn undashed(label: &[u8]) -> Option<Ipv4Addr> {
     let text = std::str::from_utf8(label).ok().filter(|text| text.len() <= 15 && !text.contains('.'))?;
     text.replace('-', ".").parse().ok()

@@ -1,4 +1,4 @@
-//! Which records a name has.
+//! Lookup of the records of a name.
 
 use std::net::Ipv4Addr;
 
@@ -7,21 +7,21 @@ use super::service::{Kind, Port, Service};
 use super::{Answer, Entry, Key, RecordType, ServiceRecord, Zone};
 use crate::name::{LookupName, Name};
 
-/// What is asked of a Service, by the labels before its name.
+/// The part of a Service that a name selects by the labels before that of the Service.
 #[derive(Clone, Copy, Debug)]
 enum Selection<'a> {
-    /// The Service.
+    /// The Service itself.
     Whole,
     /// `_http._tcp`: a port.
     Port { name: &'a [u8], protocol: &'a [u8] },
-    /// `_tcp`: a name above those of ports, which has no records itself.
+    /// `_tcp`: the parent of the names of ports, which has no records itself.
     Protocol(&'a [u8]),
     /// An endpoint.
     Endpoint(&'a [u8]),
 }
 
 impl<'a> Selection<'a> {
-    /// That of the labels before a Service; `None` if no Service has such names.
+    /// Parses the labels before a Service; `None` if no Service has such names.
     fn read(name: &'a LookupName, labels: usize) -> Option<Self> {
         let underscored = |label| name.label(label).strip_prefix(b"_").filter(|rest| !rest.is_empty());
         match labels {
@@ -42,15 +42,15 @@ impl<'a> Selection<'a> {
 }
 
 impl Zone {
-    /// The records of a name and a type.
+    /// Looks up the records of a name and a type.
     pub fn lookup(&self, name: &LookupName, record_type: RecordType) -> Answer {
-        if let Some(labels) = name.below(&self.domain) {
+        if let Some(labels) = name.labels_before(&self.domain) {
             if !self.has_synced() {
                 return Answer::NotReady;
             }
             return self.in_domain(name, labels, record_type);
         }
-        // Other servers may have a name of an address that no Service and no endpoint has.
+        // Other servers may know the name of an address that belongs to no Service and no endpoint.
         let Some(address) = reverse(name) else { return Answer::Elsewhere };
         let names = self.names_of(address);
         match record_type {
@@ -60,7 +60,7 @@ impl Zone {
         }
     }
 
-    /// The records of a name with so many labels before the domain.
+    /// Looks up a name with a number of labels before the domain.
     fn in_domain(&self, name: &LookupName, labels: usize, record_type: RecordType) -> Answer {
         let Some(kind) = labels.checked_sub(1) else {
             return match record_type {
@@ -71,11 +71,11 @@ impl Zone {
         };
         let exists = |exists: bool| if exists { Answer::NoData(labels) } else { Answer::NameError(labels) };
         match (name.label(kind), kind) {
-            // Names above others exist, and have no records (RFC 8020).
+            // The parents of names exist, but have no records (RFC 8020).
             (b"svc" | b"pod" | b"dns", 0) | (b"pod", 1) => Answer::NoData(labels),
             (b"svc", 1) => exists(self.namespaces.contains_key(name.label(0))),
-            (b"svc", _) => self.of_service(name, labels, record_type),
-            // Any address in any namespace, as with `pods insecure`.
+            (b"svc", _) => self.lookup_service(name, labels, record_type),
+            // Any address in any namespace has a name, as in CoreDNS with `pods insecure`.
             (b"pod", 2) => match undashed(name.label(0)) {
                 Some(address) if record_type == RecordType::A => Answer::Addresses(vec![address]),
                 address => exists(address.is_some()),
@@ -92,7 +92,7 @@ impl Zone {
         }
     }
 
-    fn of_service(&self, name: &LookupName, labels: usize, record_type: RecordType) -> Answer {
+    fn lookup_service(&self, name: &LookupName, labels: usize, record_type: RecordType) -> Answer {
         let at = labels - 3;
         let none = Answer::NameError(labels);
         let Some(entry) = self.entries.get(name.labels(at, at + 2)) else { return none };
@@ -120,7 +120,7 @@ impl Zone {
         }
     }
 
-    /// The names of an address: that of the Service with this cluster IP, or those of endpoints.
+    /// The names of an address: the name of the Service with this cluster IP, or the names of endpoints.
     fn names_of(&self, address: Ipv4Addr) -> Vec<Name> {
         let domain = [b"\x03svc", self.domain.wire()].concat();
         let whole = |key: &Key| Name::from_labels([], &[key, &*domain].concat());
@@ -130,7 +130,7 @@ impl Zone {
         let mut names = Vec::new();
         for key in self.by_endpoint.get(&address).into_iter().flatten() {
             let Some(entry) = self.entries.get(key) else { continue };
-            // Of an endpoint without a Service nothing is known by its name, either.
+            // An endpoint without a Service has no name, since a lookup of the name would not find it either.
             if entry.service.is_none() {
                 continue;
             }
@@ -144,11 +144,11 @@ impl Zone {
     }
 }
 
-/// Records of a Service that exists.
+/// The records of an existing Service.
 enum Records {
     Addresses(Vec<Ipv4Addr>),
     Services(Vec<ServiceRecord>),
-    /// None of this type.
+    /// The Service has no records of this type.
     None,
 }
 
@@ -196,7 +196,7 @@ fn endpoints(entry: &Entry, selection: Selection<'_>, record_type: RecordType) -
             }
         }
     }
-    // An endpoint may be in two slices while it moves from one to the other.
+    // An endpoint may be in two slices while it moves from one to the other, so duplicates are removed.
     addresses.sort_unstable();
     addresses.dedup();
     records.sort_unstable();
@@ -214,7 +214,7 @@ fn endpoints(entry: &Entry, selection: Selection<'_>, record_type: RecordType) -
     }
 }
 
-/// The address of a name such as `3.2.1.10.in-addr.arpa`.
+/// Parses the address in a name such as `3.2.1.10.in-addr.arpa`.
 fn reverse(name: &LookupName) -> Option<Ipv4Addr> {
     if name.count() != 6 || name.rest(4) != b"\x07in-addr\x04arpa\x00" {
         return None;

@@ -1,4 +1,4 @@
-//! What the zone keeps of a Service.
+//! The parts of a Service that the zone needs.
 
 use std::net::Ipv4Addr;
 
@@ -13,25 +13,25 @@ pub(super) struct Service {
     pub(super) ports: Vec<Port>,
 }
 
-/// What a name of a Service stands for.
+/// The records of a Service's name.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// Its cluster IPs, of which those of IPv6 are left out. There are none before they are allocated.
+    /// The IPv4 cluster IPs; none before they are allocated.
     Cluster(Vec<Ipv4Addr>),
-    /// Its endpoints.
+    /// The endpoints of a headless Service.
     Headless,
-    /// Another name; `None` if the name is invalid, or an address, which is no name of a CNAME record.
+    /// The external name; `None` if it is invalid or an address, which cannot be the target of a CNAME record.
     External(Option<Name>),
 }
 
 /// A port of a Service or of a slice.
 #[derive(Debug)]
 pub(super) struct Port {
-    /// Empty if it has none.
+    /// The name; empty if the port has none.
     pub(super) name: Box<[u8]>,
-    /// In lower case.
+    /// The protocol in lower case.
     pub(super) protocol: Box<[u8]>,
-    /// `None` where an endpoint has no port.
+    /// The number; `None` if the endpoint has no port.
     pub(super) number: Option<u16>,
 }
 
