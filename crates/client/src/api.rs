@@ -22,12 +22,12 @@ use crate::send::{self, Built};
 
 /// The objects of a kind, in a namespace or in all.
 ///
-/// The methods are those of [`kube::Api`], with two differences: deletions answer with nothing, and watches are boxed.
+/// The methods are those of [`kube::Api`], with two differences: deletions return no object, and watches are boxed.
 pub struct Api<K> {
     request: Request,
     client: Client,
     namespace: Option<String>,
-    /// Whether the kind is metadata alone, for which the API server has to be asked.
+    /// Whether the kind is only metadata (`PartialObjectMetadata`), which requests must ask the API server for.
     metadata: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -71,7 +71,7 @@ impl<K> From<&Self> for Api<K> {
 }
 
 impl<K: Resource> Api<K> {
-    /// The objects of a kind that has no namespaces, or those of all namespaces, which can be listed and watched.
+    /// The objects of a cluster-scoped kind, or those of all namespaces, which can only be listed and watched.
     pub fn all(client: Client) -> Self
     where
         K::DynamicType: Default,
@@ -119,7 +119,7 @@ impl<K: Resource> Api<K> {
 }
 
 impl<K> Api<K> {
-    /// The namespace, unless it is all or the kind has none.
+    /// The namespace; `None` for all namespaces or a cluster-scoped kind.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -148,7 +148,7 @@ impl<K: Codec> Api<K> {
         self.object("get", request).await
     }
 
-    /// Reads an object, if there is one.
+    /// Reads an object, if it exists.
     pub async fn get_opt(&self, name: &str) -> Result<Option<K>> {
         optional(self.get(name).await)
     }
@@ -161,16 +161,16 @@ impl<K: Codec> Api<K> {
         Ok(ObjectList { types, metadata, items })
     }
 
-    /// Lists objects, and calls a function with each as it comes: before the next one is read, and before it is known whether
-    /// the whole list can be read. Answers with the metadata of the list.
+    /// Lists objects, and calls a function with each of them before the next one is read. The list can still fail after that.
+    /// Returns the metadata of the list.
     ///
-    /// An object that cannot be decoded is logged and left out. API servers store objects that a client cannot decode, such as
-    /// custom resources whose schema is laxer than the client's type: one of them must not hide all others.
+    /// An object that cannot be decoded is logged and skipped. API servers store objects that a client cannot decode, such as
+    /// custom resources whose schema is laxer than the client's type, and one of them must not hide all others.
     pub async fn list_each(&self, params: &ListParams, each: &mut (dyn FnMut(K) + Send)) -> Result<ListMeta> {
         let mut decode = |json: &str| {
             match K::decode(json) {
                 Ok(object) => each(object),
-                Err(error) => send::left_out(json, &error),
+                Err(error) => send::log_skipped(json, &error),
             }
             Ok(())
         };
@@ -193,7 +193,7 @@ impl<K: Codec> Api<K> {
         self.object("replace", self.request.replace(name, params, body)).await
     }
 
-    /// Changes an object.
+    /// Patches an object.
     pub async fn patch<P: Serialize>(&self, name: &str, params: &PatchParams, patch: &Patch<P>) -> Result<K> {
         let request = if self.metadata {
             self.request.patch_metadata(name, params, patch)
@@ -232,7 +232,7 @@ impl<K> Api<K> {
     }
 }
 
-/// Metadata alone.
+/// Metadata without the rest of objects.
 impl<K: Clone + Send + Sync + 'static> Api<K> {
     /// Reads the metadata of an object.
     pub async fn get_metadata(&self, name: &str) -> Result<PartialObjectMeta<K>> {
@@ -240,7 +240,7 @@ impl<K: Clone + Send + Sync + 'static> Api<K> {
         self.object("get_metadata", request).await
     }
 
-    /// Reads the metadata of an object, if there is one.
+    /// Reads the metadata of an object, if it exists.
     pub async fn get_metadata_opt(&self, name: &str) -> Result<Option<PartialObjectMeta<K>>> {
         optional(self.get_metadata(name).await)
     }
@@ -254,7 +254,7 @@ impl<K: Clone + Send + Sync + 'static> Api<K> {
         Ok(ObjectList { types, metadata, items })
     }
 
-    /// Lists the metadata of objects as [`list_each`](Self::list_each) does objects.
+    /// Lists the metadata of objects like [`list_each`](Self::list_each), but fails if one cannot be decoded.
     pub async fn list_metadata_each(
         &self,
         params: &ListParams,
@@ -263,7 +263,7 @@ impl<K: Clone + Send + Sync + 'static> Api<K> {
         Ok(self.items("list_metadata", self.request.list_metadata(params), each).await?.metadata)
     }
 
-    /// Changes an object, and answers with its metadata.
+    /// Patches an object, and returns its metadata.
     pub async fn patch_metadata<P: Serialize>(
         &self,
         name: &str,
@@ -290,7 +290,7 @@ impl<K: Codec> Api<K> {
         self.object("get_subresource", self.request.get_subresource(subresource, name)).await
     }
 
-    /// Creates a subresource, which has a kind of its own.
+    /// Creates a subresource that has another kind, such as `Eviction`.
     pub async fn create_subresource<I: Serialize, T: DeserializeOwned>(
         &self,
         subresource: &str,
@@ -301,10 +301,10 @@ impl<K: Codec> Api<K> {
         let body = serde_json::to_vec(object).map_err(Error::SerdeError)?;
         let request = self.request.create_subresource(subresource, name, params, body);
         let json = send::text(&self.client, "create_subresource", request).await?;
-        serde_json::from_str(&json).map_err(|error| send::undecodable(&json, error))
+        serde_json::from_str(&json).map_err(|error| send::decode_error(&json, error))
     }
 
-    /// Changes a subresource.
+    /// Patches a subresource.
     pub async fn patch_subresource<P: Serialize>(
         &self,
         subresource: &str,
@@ -334,7 +334,7 @@ impl<K: Codec> Api<K> {
         self.get_subresource("status", name).await
     }
 
-    /// Changes the status of an object.
+    /// Patches the status of an object.
     pub async fn patch_status<P: Serialize>(
         &self,
         name: &str,
@@ -349,7 +349,7 @@ impl<K: Codec> Api<K> {
         self.replace_subresource("status", name, params, object).await
     }
 
-    /// Changes the resources of a pod's containers.
+    /// Patches the resources of a pod through its `/resize` subresource.
     pub async fn patch_resize<P: Serialize>(
         &self,
         name: &str,
@@ -368,7 +368,7 @@ impl<K: Codec> Api<K> {
         K: Evict,
     {
         let json = send::text(&self.client, "evict", self.request.evict(name, params)).await?;
-        serde_json::from_str(&json).map_err(|error| send::undecodable(&json, error))
+        serde_json::from_str(&json).map_err(|error| send::decode_error(&json, error))
     }
 
     /// Reads the log of a container.
@@ -397,7 +397,7 @@ impl Api<ServiceAccount> {
 impl<K> Api<K> {
     async fn object<T: Codec>(&self, verb: &'static str, request: Built) -> Result<T> {
         let json = send::text(&self.client, verb, request).await?;
-        T::decode(&json).map_err(|error| send::undecodable(&json, error))
+        T::decode(&json).map_err(|error| send::decode_error(&json, error))
     }
 
     async fn items<T: Codec>(
@@ -407,7 +407,7 @@ impl<K> Api<K> {
         each: &mut (dyn FnMut(T) + Send),
     ) -> Result<Head> {
         let mut decode = |json: &str| {
-            each(T::decode(json).map_err(|error| send::undecodable(json, error))?);
+            each(T::decode(json).map_err(|error| send::decode_error(json, error))?);
             Ok(())
         };
         send::items(&self.client, verb, request, &mut decode).await
@@ -423,7 +423,7 @@ impl<K> Api<K> {
             ready(match line {
                 Ok(line) => match T::decode_event(&line) {
                     Ok(event) => Some(Ok(event)),
-                    Err(error) => send::no_event(&line, error).map(Err),
+                    Err(error) => send::event_error(&line, error).map(Err),
                 },
                 Err(error) => Some(Err(error)),
             })

@@ -1,4 +1,4 @@
-//! How objects become JSON and the reverse.
+//! Encoding and decoding of objects as JSON.
 
 use std::marker::PhantomData;
 
@@ -67,7 +67,7 @@ pub fn encode<T: Serialize>(object: &T) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(object)
 }
 
-// The metadata of every kind is decoded by the same code: the kind is a type parameter without a value.
+// One decoder serves the metadata of all kinds, since the kind is only a type parameter without a value.
 impl<K: Clone + Send + Sync + 'static> Codec for PartialObjectMeta<K> {
     fn decode(json: &str) -> Result<Self, serde_json::Error> {
         metadata(json).map(of_kind)

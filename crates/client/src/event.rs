@@ -1,4 +1,4 @@
-//! The events of a watch, decoded as they come.
+//! Decoding of watch events.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 
 /// An event of a watch.
 ///
-/// [`WatchEvent`]'s own decoding works for any order of `type` and `object`, so it comes with a second decoder of the
-/// kind, for an object that was buffered because it came first. API servers send `type` first; here an object that
-/// comes first is skipped over and then decoded by the same code as all others.
+/// The implementation of serde for [`WatchEvent`] works for any order of `type` and `object`, so it needs a second decoder for
+/// objects that were buffered because they came first. API servers send `type` first. Here an object that comes first is skipped
+/// as raw text, and then decoded by the same decoder.
 pub(crate) struct Event<K>(pub(crate) WatchEvent<K>);
 
 impl<'de, K: DeserializeOwned> serde::Deserialize<'de> for Event<K> {
@@ -55,7 +55,7 @@ impl<'de, K: DeserializeOwned> Visitor<'de> for EventVisitor<K> {
     }
 }
 
-/// Decodes the object of an event whose type came after it.
+/// Decodes the object of an event whose type followed it.
 fn read<K: DeserializeOwned>(type_: Type, json: &str) -> Result<WatchEvent<K>, serde_json::Error> {
     Ok(match type_ {
         Type::Added => WatchEvent::Added(serde_json::from_str(json)?),
@@ -66,7 +66,7 @@ fn read<K: DeserializeOwned>(type_: Type, json: &str) -> Result<WatchEvent<K>, s
     })
 }
 
-/// What an event says of its object.
+/// The type of an event.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum Type {

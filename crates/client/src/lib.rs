@@ -6,11 +6,10 @@
 //!                      └──▶ Codec for Pod: compiled here, once
 //! ```
 //!
-//! [`kube::Api`] is generic over everything it does, so each crate that reads pods compiles the decoder of pods, with
-//! its two hundred types, anew: once for JSON text and once for what serde buffers of watch events. In a release build
-//! of `controllers` that was 2.8 of 6.9 MB of machine code. Here the generic part is thin: requests are sent by
-//! functions that are not generic, and objects are decoded through [`Codec`], whose implementations for the kinds that
-//! Plumb uses are compiled in this crate. A kind of another crate (a custom resource) gets its codec there, with
+//! [`kube::Api`] is generic, so each crate that reads pods compiles a decoder of pods with its two hundred types: once for JSON
+//! text, and once for buffered watch events. In a release build of `controllers` that was 2.8 of 6.9 MB of machine code. Here
+//! the generic part is thin: functions that are not generic send requests, and [`Codec`] decodes objects, whose implementations
+//! for the kinds that Plumb uses are compiled in this crate. Another crate implements it for its custom resources with
 //! [`codec!`].
 
 mod api;

@@ -1,52 +1,51 @@
-//! The objects of a list, one by one as the response comes.
+//! Streaming of lists: the caller gets each object before the next one is read.
 //!
-//! A decoded list takes a multiple of the memory of its text. A client that holds the text, all decoded objects, and what it
-//! makes of them at the same time needs memory for all three, and allocators give back little of that. Here the caller gets
-//! each object before the next one is read.
+//! A decoded list needs a multiple of the memory of its text. A client with the text, the decoded objects and its own form of
+//! them in memory at the same time would need memory for all three, of which allocators return little to the system.
 
 use std::mem;
 
 use kube::Error;
 use kube::core::{ListMeta, ObjectList, TypeMeta};
 
-use crate::send::undecodable;
+use crate::send::decode_error;
 
-/// What is called with the text of each item.
+/// The function that is called with the text of each item.
 pub(crate) type Each<'a> = dyn FnMut(&str) -> Result<(), Error> + Send + 'a;
 
-/// What a list has besides its objects.
+/// The fields of a list besides its items.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) types: TypeMeta,
     pub(crate) metadata: ListMeta,
 }
 
-/// An item that was not handed out: none is left.
+/// The item type of a list without its items, which has no values.
 #[derive(Clone, serde::Deserialize)]
 enum NoItem {}
 
-/// The depth inside the array of items.
+/// The depth of the items in the array.
 const ITEMS: usize = 2;
 
-/// Finds the items in the text of a list, however it is cut into chunks.
+/// Splits the text of a list into its items, for any division into chunks.
 #[derive(Debug, Default)]
 pub(crate) struct ItemSplitter {
     /// The text of the list without its items.
     head: Vec<u8>,
-    /// The text of an item, as far as it has come.
+    /// The text of the current item so far.
     item: Vec<u8>,
-    /// How many objects and arrays surround the next byte.
+    /// The number of objects and arrays around the next byte.
     depth: usize,
-    /// Whether one of them is the array of items.
+    /// Whether the next byte is in the array of items.
     in_items: bool,
     /// Whether the next byte is in a string.
     in_string: bool,
-    /// Whether it is escaped by a backslash.
+    /// Whether the next byte is escaped by a backslash.
     is_escaped: bool,
 }
 
 impl ItemSplitter {
-    /// Reads more of the text, and hands out the items that end in it.
+    /// Reads a chunk of the text, and calls the function with each item that ends in it.
     pub(crate) fn feed(&mut self, mut text: &[u8], each: &mut Each<'_>) -> Result<(), Error> {
         while let Some((byte, rest)) = text.split_first() {
             if self.in_string {
@@ -61,7 +60,7 @@ impl ItemSplitter {
         Ok(())
     }
 
-    /// How much of a text is in the string that it begins in.
+    /// The length of the part of a text that belongs to the current string.
     fn length_in_string(&mut self, text: &[u8]) -> usize {
         for (at, byte) in text.iter().enumerate() {
             match byte {
@@ -77,7 +76,7 @@ impl ItemSplitter {
         text.len()
     }
 
-    /// Reads a byte that is in no string.
+    /// Reads a byte outside of strings.
     fn read(&mut self, byte: u8, each: &mut Each<'_>) -> Result<(), Error> {
         match byte {
             b'[' if self.depth + 1 == ITEMS && self.is_after_items_key() => {
@@ -93,10 +92,10 @@ impl ItemSplitter {
                 self.depth = self.depth.saturating_sub(1);
                 self.in_items &= self.depth >= ITEMS;
                 if self.in_items && self.depth == ITEMS {
-                    return self.hand_out(each);
+                    return self.emit_item(each);
                 }
             }
-            // What separates items stays in no text.
+            // Separators between items are dropped.
             b',' | b' ' | b'\t' | b'\r' | b'\n' if self.in_items && self.depth == ITEMS => {}
             _ => {
                 self.in_string = byte == b'"';
@@ -106,13 +105,13 @@ impl ItemSplitter {
         Ok(())
     }
 
-    /// Whether the text of the list has come to the value of its `items`.
+    /// Whether the next byte is the beginning of the value of `items`.
     fn is_after_items_key(&self) -> bool {
         let key = self.head.trim_ascii_end().strip_suffix(b":");
         key.is_some_and(|key| key.trim_ascii_end().ends_with(br#""items""#))
     }
 
-    fn hand_out(&mut self, each: &mut Each<'_>) -> Result<(), Error> {
+    fn emit_item(&mut self, each: &mut Each<'_>) -> Result<(), Error> {
         let item = String::from_utf8(mem::take(&mut self.item)).map_err(Error::FromUtf8)?;
         each(&item)?;
         self.item = item.into_bytes();
@@ -120,16 +119,16 @@ impl ItemSplitter {
         Ok(())
     }
 
-    /// What the list has besides its items, at its end.
+    /// Decodes the fields of the list besides its items.
     pub(crate) fn finish(self) -> Result<Head, Error> {
         let head = String::from_utf8(self.head).map_err(Error::FromUtf8)?;
         let list: ObjectList<NoItem> =
-            serde_json::from_str(&head).map_err(|error| undecodable(&head, error))?;
+            serde_json::from_str(&head).map_err(|error| decode_error(&head, error))?;
         Ok(Head { types: list.types, metadata: list.metadata })
     }
 
-    /// Which text the next byte belongs to. What is no object in the array of
-    /// items stays in the text of the list, where it is an error.
+    /// The text that the next byte belongs to. An element of `items` that is not an object remains in the text of the list,
+    /// where it is a decoding error.
     fn text(&mut self) -> &mut Vec<u8> {
         if self.in_items && self.depth > ITEMS { &mut self.item } else { &mut self.head }
     }

@@ -1,4 +1,4 @@
-//! Requests as they are sent: whatever their objects, by the same code.
+//! Sending of requests. Nothing here is generic over the kind, so it is compiled once.
 
 use std::io;
 use std::pin::pin;
@@ -12,10 +12,10 @@ use kube::{Client, Error, Result};
 
 use crate::list::{Each, Head, ItemSplitter};
 
-/// A request, if it could be built.
+/// A request, or why it cannot be built.
 pub(crate) type Built = Result<http::Request<Vec<u8>>, request::Error>;
 
-/// Sends a request, and answers with the body of a successful response.
+/// Sends a request, and returns the body of a successful response.
 ///
 /// The verb names the span that [`kube`] traces the request in.
 pub(crate) fn text(
@@ -32,7 +32,7 @@ pub(crate) fn text(
     .boxed()
 }
 
-/// Sends a request for a list, calls a function with the text of each item as it comes, and answers with the rest of the list.
+/// Sends a request for a list, calls a function with the text of each item as it arrives, and returns the rest of the list.
 pub(crate) fn items<'a>(
     client: &Client,
     verb: &'static str,
@@ -58,7 +58,7 @@ pub(crate) fn items<'a>(
     .boxed()
 }
 
-/// Sends a request, and answers with the lines of a successful response as they come.
+/// Sends a request, and returns the lines of a successful response as they arrive.
 pub(crate) fn lines(
     client: &Client,
     verb: &'static str,
@@ -68,7 +68,7 @@ pub(crate) fn lines(
     async move {
         let mut request = request.map_err(Error::BuildRequest)?;
         request.extensions_mut().insert(verb);
-        // Kubernetes 1.37 compresses each event of a watch by itself, which no reader of a whole stream expects.
+        // Kubernetes 1.37 compresses each watch event separately, which decompressors of a whole stream do not support.
         request.headers_mut().entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
         let body = client.request_stream(request).await?;
         Ok(body.lines().filter_map(|line| ready(readable(line))).boxed())
@@ -76,7 +76,8 @@ pub(crate) fn lines(
     .boxed()
 }
 
-/// A line, or why there is none. A connection that ends in the middle of one ends the stream: watches are resumed.
+/// A line of a watch, or its error. A connection that ends within a line ends the stream without an error, since watches are
+/// resumed.
 fn readable(line: io::Result<String>) -> Option<Result<String>> {
     match line {
         Ok(line) => Some(Ok(line)),
@@ -88,7 +89,7 @@ fn readable(line: io::Result<String>) -> Option<Result<String>> {
     }
 }
 
-/// Whether a body ended before its end: TLS and hyper's reader of chunks both say so with a kind of error.
+/// Whether a body was truncated, which TLS and hyper both report as `UnexpectedEof`.
 fn is_cut_off(error: &io::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -104,29 +105,29 @@ fn is_cut_off(error: &io::Error) -> bool {
     false
 }
 
-/// What a line of a watch is that is no event: nothing if it was cut off, or why the watch fails.
-pub(crate) fn no_event(line: &str, error: serde_json::Error) -> Option<Error> {
+/// The error of a line that is not a watch event; `None` if the line was truncated.
+pub(crate) fn event_error(line: &str, error: serde_json::Error) -> Option<Error> {
     if error.is_eof() {
         return None;
     }
     Some(match serde_json::from_str::<Status>(line) {
-        // Every field of a Status is optional, so an event decodes as one, too.
+        // All fields of a Status are optional, so any object decodes as one; only a code makes it an error.
         Ok(status) if status.code != 0 => Error::Api(Box::new(status)),
         _ => Error::SerdeError(error),
     })
 }
 
 /// The error for a response that is not of the requested type.
-pub(crate) fn undecodable(json: &str, error: serde_json::Error) -> Error {
+pub(crate) fn decode_error(json: &str, error: serde_json::Error) -> Error {
     let object = name(json);
-    tracing::warn!(%error, object, "a response of the API server cannot be decoded");
+    tracing::warn!(%error, object, "cannot decode a response of the API server");
     Error::SerdeError(error)
 }
 
-/// Logs that an object of a list is left out.
-pub(crate) fn left_out(json: &str, error: &serde_json::Error) {
+/// Logs that an object of a list is skipped.
+pub(crate) fn log_skipped(json: &str, error: &serde_json::Error) {
     let object = name(json);
-    tracing::warn!(%error, object, "an object cannot be decoded and is left out");
+    tracing::warn!(%error, object, "cannot decode an object, skipping it");
 }
 
 /// The name of an object for the log. Its other fields are not logged: it may be a Secret.
