@@ -38,7 +38,7 @@ fn a_request_is_parsed_with_its_subject_and_alternative_names() {
 }
 
 #[test]
-fn an_invalid_certificate_signing_request_is_refused() {
+fn an_invalid_certificate_signing_request_is_rejected() {
     let certificate = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
     for (text, why) in [
         (String::new(), Unreadable::Block),

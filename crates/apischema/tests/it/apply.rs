@@ -51,7 +51,7 @@ fn made(object: &Value) -> Value {
 
 proptest! {
     #[test]
-    fn to_apply_twice_is_to_apply_once((api_version, kind, object) in an_object()) {
+    fn applying_twice_is_applying_once((api_version, kind, object) in an_object()) {
         let (once, twice) = with_tracker(api_version, kind, "2026-01-01T00:00:00Z", |tracker| {
             let empty = tracker.versions.empty();
             let once = tracker.apply(&empty, &object, "one", false);
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn a_set_survives_its_travels((api_version, kind, object) in an_object()) {
+    fn a_field_set_survives_serialization((api_version, kind, object) in an_object()) {
         let ty = Types::for_kind(Schema::builtin().kind_of(api_version, kind).unwrap());
         let set = apply::fields(ty, &object).unwrap();
         let value = set.to_value();
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn any_list_of_managers_is_read_or_refused(text in "[fkvi.:{}\"a-c0-9,]{0,24}") {
+    fn any_list_of_managers_is_parsed_or_rejected(text in "[fkvi.:{}\"a-c0-9,]{0,24}") {
         let list = json!([{
             "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
             "fieldsV1": { text.clone(): {}, format!("f:{text}"): { text: 1 } },
@@ -141,7 +141,7 @@ fn object_has(object: &Value, path: &str) -> bool {
 }
 
 #[test]
-fn sets_are_written_in_the_order_of_what_they_name() {
+fn field_sets_are_serialized_in_the_order_of_upstream() {
     let ports = json!({ "spec": { "ports": [
         { "port": 443 }, { "port": 80 }, { "port": 8080, "protocol": "UDP" }, { "port": 80, "protocol": "UDP" },
     ] } });
@@ -155,7 +155,7 @@ fn sets_are_written_in_the_order_of_what_they_name() {
 }
 
 #[test]
-fn a_set_that_cannot_be_read_says_why() {
+fn an_invalid_field_set_is_rejected_with_a_message() {
     for (fields, why) in [
         (json!({ "x": {} }), "parsing key as path element: key must be 2 characters long:"),
         (json!({ "xyz": {} }), "parsing key as path element: missing colon: xyz"),
@@ -168,7 +168,7 @@ fn a_set_that_cannot_be_read_says_why() {
 }
 
 #[test]
-fn a_custom_kind_is_known_by_its_schema() {
+fn a_custom_kind_has_the_types_of_its_schema() {
     let schema = json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": {
         "tags": { "type": "array", "items": { "type": "string" }, "x-kubernetes-list-type": "set" },
         "steps": { "type": "array", "items": { "type": "string" } },

@@ -46,7 +46,7 @@ fn fixtures() -> Vec<Fixture> {
 }
 
 #[test]
-fn protobuf_fixtures_read_as_their_json_twins() {
+fn protobuf_fixtures_decode_to_the_json_fixtures() {
     let mut wrong = 0;
     for fixture in fixtures() {
         match protobuf::decode(Schema::builtin(), &fixture.body, None) {
@@ -65,7 +65,7 @@ fn protobuf_fixtures_read_as_their_json_twins() {
 }
 
 #[test]
-fn json_fixtures_write_as_their_protobuf_twins() {
+fn json_fixtures_encode_to_the_protobuf_fixtures() {
     let mut wrong = 0;
     for fixture in fixtures() {
         let written = protobuf::encode(Schema::builtin(), &fixture.json).unwrap();

@@ -18,7 +18,7 @@ fn pod_body() -> Vec<u8> {
 }
 
 #[test]
-fn a_body_cut_anywhere_is_refused_or_read_without_its_end() {
+fn a_truncated_body_is_rejected_or_decoded_without_its_end() {
     let body = pod_body();
     for length in 0..body.len() {
         let read = protobuf::decode(Schema::builtin(), &body[..length], None);
@@ -46,7 +46,7 @@ fn a_length_beyond_the_end_is_reported_with_its_position() {
 }
 
 #[test]
-fn invalid_bodies_are_refused_with_a_message() {
+fn invalid_bodies_are_rejected_with_a_message() {
     let schema = Schema::builtin();
     let named = |kind: &'static str| Envelope { api_version: "v1", kind, raw: &[] }.seal();
     for (body, sentence) in [
@@ -93,7 +93,7 @@ fn varint(mut value: u64) -> Vec<u8> {
 }
 
 #[test]
-fn schemas_in_schemas_are_refused_below_some_depth() {
+fn nested_schemas_are_rejected_beyond_a_depth() {
     // not: {not: {not: ...}}, from the inside out, and then the way to a version's schema.
     let mut message = Vec::new();
     for number in std::iter::repeat_n(28, 5000).chain([1, 4, 7, 2]) {
@@ -123,7 +123,7 @@ fn a_small_body_cannot_become_a_large_object() {
 }
 
 #[test]
-fn deep_json_is_refused() {
+fn deep_json_is_rejected() {
     let deep = format!(
         r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{}1{}}}]}}}}"#,
         "[".repeat(5000),
@@ -143,7 +143,7 @@ fn deep_json_is_refused() {
 }
 
 #[test]
-fn a_json_patch_cannot_grow_without_end() {
+fn the_growth_of_a_json_patch_is_limited() {
     let operations = vec![json!({"op": "test", "path": "/a", "value": 1}); 10_001];
     assert_eq!(
         patch::json::apply(json!({"a": 1}), operations.into()).unwrap_err(),
@@ -168,7 +168,7 @@ fn a_json_patch_cannot_grow_without_end() {
 }
 
 #[test]
-fn text_that_is_not_utf8_is_refused() {
+fn text_that_is_not_utf8_is_rejected() {
     let schema = Schema::builtin();
     assert!(matches!(
         json::decode(schema, kind("v1", "Pod"), b"{\"metadata\":{\"name\":\"\xff\"}}"),

@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn pruning_takes_nothing_that_is_known_and_leaves_nothing_that_is_not((kind, object) in any_object()) {
+    fn pruning_removes_exactly_the_unknown_fields((kind, object) in any_object()) {
         let schema = Schema::builtin();
         let mut pruned = object.clone();
         json::prune(schema, kind, &mut pruned);
@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_decoded_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let schema = Schema::builtin();
         let pod = schema.kind("", "v1", "Pod").unwrap();
         let _ = protobuf::decode(schema, &bytes, Some(pod));
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn a_body_with_a_byte_changed_is_read_or_refused((_, object) in any_object(), at in any::<prop::sample::Index>(), byte: u8) {
+    fn a_body_with_a_changed_byte_is_decoded_or_rejected((_, object) in any_object(), at in any::<prop::sample::Index>(), byte: u8) {
         let schema = Schema::builtin();
         let mut body = protobuf::encode(schema, &object).unwrap();
         let place = at.index(body.len());
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn a_merge_patch_from_nothing_leaves_itself_without_nulls(target in any_json()) {
+    fn a_merge_patch_of_null_results_in_itself_without_nulls(target in any_json()) {
         let made = patch::merge(json!({}), json!({"a": target}));
         let again = patch::merge(json!({}), made.clone());
         prop_assert_eq!(again, made);
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn a_strategic_patch_applied_twice_is_one_applied_once(
+    fn applying_a_strategic_patch_twice_is_applying_it_once(
         live in object_of(Schema::builtin().kind("", "v1", "Pod").unwrap()),
         patch in object_of(Schema::builtin().kind("", "v1", "Pod").unwrap()),
     ) {

@@ -34,7 +34,7 @@ fn the_hash_of_a_document_changes_with_it_and_only_with_it() {
 }
 
 #[test]
-fn every_patch_carries_what_kubectl_looks_for() {
+fn every_patch_has_the_extensions_that_kubectl_reads() {
     let schema = Schema::builtin();
     for resource in schema.resources().iter().filter(|resource| resource.allows("patch")) {
         let found = document(resource.group, resource.version);
@@ -60,7 +60,7 @@ fn every_patch_carries_what_kubectl_looks_for() {
 }
 
 #[test]
-fn every_reference_leads_to_a_schema() {
+fn every_reference_resolves_to_a_schema() {
     for (group, version) in openapi::group_versions(Schema::builtin()) {
         let found = document(group, version);
         let schemas = found["components"]["schemas"].as_object().unwrap();

@@ -13,7 +13,7 @@ mod render;
 mod resolve;
 
 #[test]
-fn the_checked_in_table_is_what_the_generator_makes_of_the_facts() {
+fn the_checked_in_table_is_the_output_of_the_generator() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("data");
     let facts = facts::Facts::read(&data.join("facts")).unwrap();
     let made = render::table(&facts).unwrap();
@@ -93,7 +93,7 @@ fn merge_keys_and_list_types_are_those_of_the_api() {
 }
 
 #[test]
-fn an_embedded_struct_lends_its_fields_in_json_and_keeps_its_number_on_the_wire() {
+fn an_embedded_struct_is_inlined_in_json_and_a_message_in_protobuf() {
     let schema = Schema::builtin();
     let pod = schema.kind("", "v1", "Pod").unwrap().body;
     let volumes = schema.field_at(pod, &["spec", "volumes"]).unwrap();
@@ -137,7 +137,7 @@ fn no_struct_has_a_name_or_a_number_twice() {
 }
 
 #[test]
-fn a_table_that_is_not_one_is_refused() {
+fn an_invalid_table_is_rejected() {
     for (text, error) in [
         ("", LoadError::Header),
         ("plumb-schema\t2\tx\n", LoadError::Header),

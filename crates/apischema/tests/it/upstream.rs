@@ -42,7 +42,7 @@ fn cases(op: &str) -> Vec<Case> {
 }
 
 #[test]
-fn a_body_is_read_as_upstream_reads_it() {
+fn a_body_decodes_as_in_upstream() {
     let schema = Schema::builtin();
     let mut wrong = 0;
     for case in cases("decode") {
@@ -74,7 +74,7 @@ fn a_body_is_read_as_upstream_reads_it() {
 }
 
 #[test]
-fn an_object_is_written_and_read_as_upstreams_protobuf() {
+fn an_object_has_the_protobuf_of_upstream() {
     let schema = Schema::builtin();
     let mut wrong = 0;
     let mut compared = 0;
@@ -128,7 +128,7 @@ fn short(text: &str) -> &str {
 }
 
 #[test]
-fn a_strategic_merge_patch_leaves_what_upstreams_leaves() {
+fn a_strategic_merge_patch_has_the_result_of_upstream() {
     let schema = Schema::builtin();
     compare("strategic", |case, body, patch| {
         let kind = schema.kind_of(&case.api_version, &case.kind).unwrap();
@@ -137,12 +137,12 @@ fn a_strategic_merge_patch_leaves_what_upstreams_leaves() {
 }
 
 #[test]
-fn a_json_patch_leaves_what_upstreams_leaves() {
+fn a_json_patch_has_the_result_of_upstream() {
     compare("json", |_, body, patch| patch::json::apply(body, patch).map_err(|error| error.to_string()));
 }
 
 #[test]
-fn a_merge_patch_leaves_what_upstreams_leaves() {
+fn a_merge_patch_has_the_result_of_upstream() {
     compare("merge", |_, body, patch| Ok(patch::merge(body, patch)));
 }
 

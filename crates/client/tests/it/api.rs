@@ -78,7 +78,7 @@ async fn requests_are_those_of_kube() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_objects_are_errors_or_absence() {
+async fn responses_that_are_not_objects_are_errors_or_none() {
     let pods: Api<Pod> = Api::namespaced(client(), "ns");
     assert!(pods.get_opt("missing").await.unwrap().is_none());
     assert!(pods.get_metadata_opt("missing").await.unwrap().is_none());
@@ -115,7 +115,7 @@ fn event(type_: &str, object: &Value) -> String {
 }
 
 #[tokio::test]
-async fn events_come_from_lines_however_they_are_cut() {
+async fn events_are_decoded_from_any_sequence_of_chunks() {
     let pod = json!({ "metadata": { "name": "a" } });
     let text = event("ADDED", &pod) + &event("MODIFIED", &pod) + &event("DELETED", &pod);
     for cut in [1, 5, 60, text.len() - 1] {
@@ -129,7 +129,7 @@ async fn events_come_from_lines_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_cut_off_ends_and_one_that_fails_says_why() {
+async fn a_truncated_watch_ends_and_a_failed_one_returns_its_error() {
     let added = event("ADDED", &json!({ "metadata": { "name": "a" } }));
     let eof = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
     assert_eq!(watched(vec![Ok(added.clone()), Err(eof())]).await.len(), 1);
@@ -165,7 +165,7 @@ fn list_of(texts: &[String], items_first: bool, pretty: bool) -> String {
 
 proptest! {
     #[test]
-    fn lists_are_read_as_kube_reads_them_however_they_are_cut(
+    fn lists_are_decoded_like_in_kube_from_any_sequence_of_chunks(
         texts in proptest::collection::vec(any::<String>(), 0..4),
         (items_first, pretty) in any::<(bool, bool)>(),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
@@ -186,7 +186,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_list_that_is_cut_off_or_not_one_of_objects_is_an_error() {
+async fn a_truncated_list_or_one_of_other_values_is_an_error() {
     let whole = list_of(&["a".to_owned(), "b".to_owned()], false, false);
     for cut in 0..whole.len() - 1 {
         assert!(listed(vec![Ok(whole[..cut].to_owned())]).await.is_err(), "{}", &whole[..cut]);
@@ -207,7 +207,7 @@ async fn a_list_that_is_cut_off_or_not_one_of_objects_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_object_is_handed_out_before_the_next_one_is_read() {
+async fn an_object_is_returned_before_the_next_one_is_read() {
     let first = "{\"items\":[{\"metadata\":{\"name\":\"a\"}}";
     let second = std::io::Error::other("no more");
     let pods: Api<Pod> = Api::all(served(vec![Ok(first.to_owned()), Err(second)]));

@@ -36,7 +36,7 @@ fn event() -> impl Strategy<Value = (String, Value)> {
 
 proptest! {
     #[test]
-    fn events_are_read_as_kube_reads_them(
+    fn events_are_decoded_like_in_kube(
         (type_, object) in event(),
         object_first in any::<bool>(),
         more in proptest::option::of("[a-z]{1,8}"),
@@ -68,7 +68,7 @@ fn objects_survive_encoding() {
 }
 
 #[test]
-fn metadata_is_read_for_any_kind() {
+fn metadata_of_any_kind_can_be_read() {
     let json = pod("a").to_string();
     let partial = PartialObjectMeta::<Pod>::decode(&json).unwrap();
     assert_eq!(partial.metadata.name.as_deref(), Some("a"));

@@ -86,7 +86,7 @@ async fn a_runtime_without_sandbox_updates_is_called_once_and_then_the_cgroup_is
 }
 
 #[tokio::test]
-async fn a_container_has_the_image_of_its_spec_however_the_runtime_resolved_it() {
+async fn a_container_reports_the_image_of_its_spec_and_not_the_resolved_one() {
     let fake = Fake::start();
     fake.answer("RunPodSandbox", &api::RunPodSandboxResponse { pod_sandbox_id: "s".into() });
     fake.answer(
@@ -126,7 +126,7 @@ async fn a_container_has_the_image_of_its_spec_however_the_runtime_resolved_it()
 }
 
 #[tokio::test]
-async fn events_of_the_runtime_are_sent_on_if_they_are_about_our_pods() {
+async fn events_of_the_runtime_are_forwarded_if_they_are_about_pods_of_the_cluster() {
     let fake = Fake::start();
     let event = |cluster: &str, id: &str| api::ContainerEventResponse {
         container_id: id.into(),

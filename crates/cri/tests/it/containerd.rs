@@ -121,7 +121,7 @@ async fn commands_run_logs_are_written_and_exits_are_events() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs containerd: .ci/containerd"]
-async fn an_agent_that_starts_again_finds_its_own_pods_and_no_others() {
+async fn a_restarted_agent_finds_the_pods_of_its_cluster_and_no_others() {
     let mut node = Node::start().await;
     let sandbox = node.sandbox("old").await;
     let id = node.run(&sandbox, "c", "sleep infinity").await;
@@ -151,7 +151,7 @@ async fn an_agent_that_starts_again_finds_its_own_pods_and_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs containerd: .ci/containerd"]
-async fn images_are_found_by_name_and_not_removed_under_containers() {
+async fn images_are_found_by_name_and_not_removed_while_containers_use_them() {
     let node = Node::start().await;
     let runtime = &node.runtime;
     let image = runtime.image_status(plumb_testbed::BUSYBOX).await.unwrap().unwrap();
@@ -168,7 +168,7 @@ async fn images_are_found_by_name_and_not_removed_under_containers() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs containerd: .ci/containerd"]
-async fn a_log_that_has_grown_is_moved_aside_and_written_on() {
+async fn a_log_at_its_limit_is_rotated_and_reopened() {
     let node = Node::start().await;
     let sandbox = node.sandbox("writer").await;
     let mut config =

@@ -94,7 +94,7 @@ async fn a_call_that_hangs_ends_with_its_deadline_and_the_next_succeeds() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_not_there_is_named() {
+async fn the_error_about_a_missing_socket_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let Ok(cgroups) = Layout::detect() else { return };
     let socket = folder.path().join("absent.sock");

@@ -91,7 +91,7 @@ async fn new_resources_are_properties_of_the_unit_and_are_read_from_its_cgroup()
 }
 
 #[tokio::test]
-async fn resources_that_systemd_refuses_do_not_stay_in_the_cgroup() {
+async fn resources_that_systemd_rejects_are_reverted_in_the_cgroup() {
     let site = Site::start().await;
     let id = site.runtime.run_sandbox(sandbox()).await.unwrap();
     let before = site.runtime.sandbox_resources(&id).await.unwrap().unwrap();
@@ -150,7 +150,7 @@ async fn a_restarted_client_uses_the_existing_slices() {
 }
 
 #[tokio::test]
-async fn a_uid_that_cannot_be_part_of_a_unit_is_refused() {
+async fn a_uid_that_cannot_be_part_of_a_unit_is_rejected() {
     let site = Site::start().await;
     let mut config = sandbox();
     config.meta.uid = "a b".into();

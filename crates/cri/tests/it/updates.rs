@@ -112,7 +112,7 @@ async fn resources_are_read_from_the_cgroup_while_the_runtime_does_not_respond()
 }
 
 #[tokio::test]
-async fn the_runtime_ends_at_the_latest_resources() {
+async fn the_runtime_ends_up_with_the_latest_resources() {
     let mut container = Container::start().await;
     for shares in [512, 600, 700] {
         container.update(shares).await.unwrap();
@@ -122,7 +122,7 @@ async fn the_runtime_ends_at_the_latest_resources() {
 }
 
 #[tokio::test]
-async fn a_client_that_starts_again_sends_what_the_runtime_has_not_confirmed() {
+async fn a_restarted_client_sends_unconfirmed_updates() {
     let mut container = Container::start().await;
     container.fake.stream(UPDATE, &[] as &[api::Empty]);
     container.update(512).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_client_that_starts_again_sends_what_the_runtime_has_not_confirmed() {
 }
 
 #[tokio::test]
-async fn resources_that_the_runtime_refuses_do_not_stay_in_the_cgroup_and_the_next_update_is_refused() {
+async fn resources_that_the_runtime_rejects_are_reverted_in_the_cgroup_and_the_next_update_fails() {
     let mut container = Container::start().await;
     container.update(512).await.unwrap();
     assert_eq!(container.finished().await, Confirmation::Confirmed);

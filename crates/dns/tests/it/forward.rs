@@ -109,7 +109,7 @@ fn forwarding(to: &[IpAddr], port: u16) -> (Running, TempDir) {
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 #[tokio::test]
-async fn other_names_are_forwarded_and_kept() {
+async fn other_names_are_forwarded_and_cached() {
     let upstream = Upstream::start(LOCAL, 0, |query, _| {
         assert!(query.opt().is_some());
         compressed(&reply(query, vec![a("www.example.com", [192, 0, 2, 1])], RCODE::NoError))
@@ -129,7 +129,7 @@ async fn other_names_are_forwarded_and_kept() {
 }
 
 #[tokio::test]
-async fn that_a_name_is_missing_is_kept_as_its_authority_says() {
+async fn negative_responses_are_cached_as_long_as_their_soa_record_allows() {
     let upstream = Upstream::start(LOCAL, 0, |query, _| {
         let name = query.questions[0].qname.to_string();
         let mut packet = reply(query, Vec::new(), RCODE::NameError);
@@ -176,7 +176,7 @@ async fn an_external_name_is_followed_to_other_servers() {
 }
 
 #[tokio::test]
-async fn the_next_server_is_asked_where_one_fails() {
+async fn the_next_server_is_queried_if_one_fails() {
     let second = IpAddr::from([127, 0, 0, 2]);
     let upstream = Upstream::start(second, 0, |query, _| {
         compressed(&reply(query, vec![a("www.example.com", [192, 0, 2, 2])], RCODE::NoError))
@@ -195,7 +195,7 @@ async fn the_next_server_is_asked_where_one_fails() {
 }
 
 #[tokio::test]
-async fn a_truncated_response_is_asked_for_over_tcp() {
+async fn a_truncated_response_is_retried_over_tcp() {
     let upstream = Upstream::start(LOCAL, 0, |query, tcp| {
         let answers = (0..100).map(|number| a("many.example", [192, 0, 2, number])).collect();
         let mut packet = reply(query, if tcp { answers } else { Vec::new() }, RCODE::NoError);
@@ -214,7 +214,7 @@ async fn a_truncated_response_is_asked_for_over_tcp() {
 }
 
 #[tokio::test]
-async fn only_the_response_to_the_question_counts() {
+async fn responses_to_other_questions_are_ignored() {
     let upstream = Upstream::start(LOCAL, 0, |_, _| Vec::new()).await;
     // A server that sends what forgers would, and then the response.
     let forging = UdpSocket::bind(("127.0.0.5", upstream.address.port())).await.unwrap();
@@ -241,7 +241,7 @@ async fn only_the_response_to_the_question_counts() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_under_way_is_not_asked_twice() {
+async fn a_question_in_flight_is_not_sent_twice() {
     let upstream = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
     let (running, _folder) = forwarding(&[LOCAL], upstream.local_addr().unwrap().port());
     let client = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_question_that_is_under_way_is_not_asked_twice() {
 }
 
 #[tokio::test]
-async fn a_resolver_that_asks_this_server_ends_in_an_error() {
+async fn a_forwarding_loop_ends_in_an_error() {
     // The resolver of the machine is a program that forwards to this server: a loop.
     let back = Arc::new(std::sync::OnceLock::<SocketAddr>::new());
     let target = back.clone();

@@ -6,7 +6,7 @@ use simple_dns::{RCODE, TYPE};
 use crate::client::{Response, ask, bytes, query, query_with_edns, send, start};
 
 #[tokio::test]
-async fn a_message_that_is_no_query_gets_an_error_or_nothing() {
+async fn a_message_that_is_not_a_query_gets_an_error_or_no_response() {
     let running = start(None, 53);
     let good = bytes(&query("web.shop.svc.cluster.local", TYPE::A));
     let changed = |at: usize, byte: u8| {
@@ -47,13 +47,13 @@ async fn a_message_that_is_no_query_gets_an_error_or_nothing() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_decoded_or_refused(message in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn arbitrary_bytes_are_decoded_or_rejected(message in proptest::collection::vec(any::<u8>(), 0..600)) {
         plumb_dns::fuzz::decode(&message);
     }
 
     /// A valid message with some bytes changed comes further into the decoder than arbitrary ones.
     #[test]
-    fn a_damaged_message_is_decoded_or_refused(
+    fn a_damaged_message_is_decoded_or_rejected(
         changes in proptest::collection::vec((0_usize..70, any::<u8>()), 0..6),
         length in 0_usize..80,
     ) {

@@ -49,7 +49,7 @@ async fn names_of_services_are_answered_as_coredns_does() {
 }
 
 #[tokio::test]
-async fn negative_answers_have_the_authority_of_their_zone() {
+async fn negative_responses_have_the_soa_record_of_their_zone() {
     let running = start(None, 53);
     let authority = "cluster.local 5 SOA ns.dns.cluster.local hostmaster.cluster.local 1 5";
     for (name, record_type, code) in [
@@ -84,7 +84,7 @@ async fn an_alias_within_the_cluster_is_followed() {
 }
 
 #[tokio::test]
-async fn the_letters_of_the_client_come_back() {
+async fn the_case_of_the_question_is_preserved() {
     let running = start(None, 53);
     let response = ask(running.udp, "WeB.sHoP.svc.CLUSTER.local", TYPE::A).await;
     assert_eq!(response.question, "WeB.sHoP.svc.CLUSTER.local");
@@ -92,7 +92,7 @@ async fn the_letters_of_the_client_come_back() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_cut_and_whole_over_tcp() {
+async fn a_response_that_does_not_fit_is_truncated_and_complete_over_tcp() {
     let running = start(None, 53);
     let endpoints: Vec<Value> =
         (0..200).map(|number| json!({ "addresses": [format!("10.64.1.{number}")] })).collect();
@@ -124,7 +124,7 @@ async fn what_does_not_fit_is_cut_and_whole_over_tcp() {
 }
 
 #[tokio::test]
-async fn many_ports_of_many_endpoints_are_whole_over_tcp() {
+async fn many_ports_of_many_endpoints_are_complete_over_tcp() {
     let running = start(None, 53);
     let endpoints: Vec<Value> = (0..100)
         .map(|number| json!({ "addresses": [format!("10.64.1.{number}")], "hostname": format!("h{number}") }))
@@ -140,7 +140,7 @@ async fn many_ports_of_many_endpoints_are_whole_over_tcp() {
 }
 
 #[tokio::test]
-async fn until_the_cluster_is_known_its_names_fail() {
+async fn names_of_the_cluster_fail_until_the_zone_has_synced() {
     let running = start(None, 53);
     *running.server.zone().write() = plumb_dns::Zone::new(crate::fixture::domain(), crate::fixture::SERVER);
     let response = ask(running.udp, "web.shop.svc.cluster.local", TYPE::A).await;

@@ -144,7 +144,7 @@ fn names_of_the_cluster_are_unknown_until_all_objects_are_listed() {
 }
 
 #[test]
-fn a_changed_object_is_seen_with_the_next_lookup() {
+fn a_changed_object_is_visible_in_the_next_lookup() {
     let mut zone = zone();
     let web = "web.shop.svc.cluster.local";
     // Another cluster IP, as after the Service was deleted and created.
@@ -197,7 +197,7 @@ fn an_address_of_two_slices_keeps_its_name_until_both_are_deleted() {
 }
 
 #[test]
-fn a_slice_may_come_before_its_service_and_slices_of_ipv6_are_left_out() {
+fn a_slice_may_arrive_before_its_service_and_slices_of_ipv6_are_ignored() {
     let mut zone = Zone::new(domain(), SERVER);
     zone.replace_services(&[]);
     zone.replace_slices(&[]);

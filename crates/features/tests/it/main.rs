@@ -27,7 +27,7 @@ fn on(gates: &FeatureGates) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_list_is_read_on_top_of_the_defaults() {
+fn a_list_overrides_the_defaults() {
     let table: [(&str, &[&str]); 10] = [
         ("", &["ABeta", "Locked", "Stable"]),
         (" , ,", &["ABeta", "Locked", "Stable"]),
@@ -50,7 +50,7 @@ fn a_list_is_read_on_top_of_the_defaults() {
 }
 
 #[test]
-fn an_invalid_list_is_refused_with_the_message_of_component_base() {
+fn an_invalid_list_is_rejected_with_the_message_of_component_base() {
     for (text, expected) in [
         (
             "Nope=true",
@@ -91,7 +91,7 @@ fn a_gate_is_listed_as_component_base_does() {
 
 proptest! {
     #[test]
-    fn no_text_panics_and_what_is_read_is_written_and_read_again(text in "[A-Za-z=,01 ]{0,40}") {
+    fn no_text_panics_and_parsed_gates_survive_formatting(text in "[A-Za-z=,01 ]{0,40}") {
         if let Ok(gates) = known().parse(&text) {
             prop_assert_eq!(on(&known().parse(&known().list(&gates)).unwrap()), on(&gates));
         }

@@ -7,7 +7,7 @@ use plumb_store::{Attributes, EventFilter, OpenError, Store, Write, restore, ver
 use crate::support::{Follower, all, key, prefix, put, small};
 
 #[test]
-fn a_backup_of_a_busy_store_is_one_moment_of_it() {
+fn a_backup_of_a_busy_store_is_consistent() {
     let from = tempfile::tempdir().unwrap();
     let to = tempfile::tempdir().unwrap();
     let store = Store::open(from.path(), small()).unwrap();
@@ -45,7 +45,7 @@ fn a_backup_of_a_busy_store_is_one_moment_of_it() {
 }
 
 #[test]
-fn a_restore_does_not_touch_what_is_there() {
+fn a_restore_does_not_touch_existing_files() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path().join("a"), small()).unwrap();
     put(&store, "a", "1");
@@ -58,7 +58,7 @@ fn a_restore_does_not_touch_what_is_there() {
 }
 
 #[test]
-fn a_damaged_backup_is_refused_with_the_place_and_leaves_no_store() {
+fn a_damaged_backup_is_rejected_with_the_offset_and_leaves_no_store() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path().join("a"), small()).unwrap();
     for n in 0..20 {

@@ -52,7 +52,7 @@ fn the_process_that_writes_until_it_is_killed() {
 }
 
 #[test]
-fn an_acknowledged_write_survives_kill_9_and_its_revision_is_never_given_again() {
+fn an_acknowledged_write_survives_kill_9_and_its_revision_is_never_assigned_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut revisions = BTreeSet::new();
     // Where the last watch got to.

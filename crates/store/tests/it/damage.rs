@@ -96,7 +96,7 @@ fn a_last_batch_whose_sectors_were_written_in_any_order_is_removed() {
 }
 
 #[test]
-fn a_repair_that_is_itself_cut_short_is_done_at_the_next_start() {
+fn an_interrupted_repair_is_repeated_at_the_next_start() {
     let scene = scene();
     let last = scene.starts[5];
     for cut in (last..scene.bytes.len() - 8).step_by(37) {

@@ -97,7 +97,7 @@ fn another_format_is_named_and_not_touched() {
 }
 
 #[test]
-fn a_directory_of_something_else_is_refused() {
+fn a_directory_with_other_files_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("letters.txt"), "dear").unwrap();
     let error = Store::open(directory.path(), small()).unwrap_err();
@@ -105,7 +105,7 @@ fn a_directory_of_something_else_is_refused() {
 }
 
 #[test]
-fn a_first_start_that_was_cut_short_is_begun_again() {
+fn an_interrupted_first_start_is_repeated() {
     let directory = tempfile::tempdir().unwrap();
     drop(Store::open(directory.path(), small()).unwrap());
     fs::remove_file(directory.path().join("FORMAT")).unwrap();

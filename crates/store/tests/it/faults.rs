@@ -88,7 +88,7 @@ fn a_slow_writer_sees_accepted_writes_and_gets_a_conflict_at_once() {
 }
 
 #[test]
-fn a_failed_sync_makes_the_store_read_only_and_takes_back_what_was_built_upon_it() {
+fn a_failed_sync_makes_the_store_read_only_and_rolls_back_dependent_writes() {
     for break_disk in [SimDisk::fail_syncs, SimDisk::fail_writes] {
         let disk = SimDisk::default();
         let store = open(&disk, small());
@@ -130,7 +130,7 @@ fn a_failed_sync_makes_the_store_read_only_and_takes_back_what_was_built_upon_it
 }
 
 #[test]
-fn a_full_disk_refuses_writes_until_there_is_space() {
+fn a_full_disk_rejects_writes_until_there_is_space() {
     let disk = SimDisk::default();
     let mut options = small();
     options.checkpoint = 1 << 30;
@@ -151,7 +151,7 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
 }
 
 #[test]
-fn an_update_of_what_a_full_disk_took_back_is_a_conflict_although_its_revision_was_assigned_again() {
+fn an_update_of_a_rolled_back_write_is_a_conflict_although_its_revision_was_assigned_again() {
     let disk = SimDisk::default();
     let mut options = small();
     options.checkpoint = 1 << 30;
@@ -178,7 +178,7 @@ fn an_update_of_what_a_full_disk_took_back_is_a_conflict_although_its_revision_w
 }
 
 #[test]
-fn a_checkpoint_without_space_does_no_harm() {
+fn a_failed_checkpoint_on_a_full_disk_loses_nothing() {
     let disk = SimDisk::default();
     let mut options = small();
     options.checkpoint = 10_000;
@@ -211,7 +211,7 @@ proptest! {
 
     /// The power goes at any operation of the disk, again and again, and of what was not synced any part may stay.
     #[test]
-    fn an_acknowledged_write_survives_any_loss_of_power(seed: u64, lives in prop::collection::vec(1_usize..120, 1..5)) {
+    fn an_acknowledged_write_survives_a_power_loss(seed: u64, lives in prop::collection::vec(1_usize..120, 1..5)) {
         let mut roll = dice(seed);
         let mut options = small();
         options.checkpoint = 3_000;

@@ -53,7 +53,7 @@ fn many_writers_of_a_store_in_memory_are_all_counted_and_dispatched_in_order() {
 }
 
 #[test]
-fn a_store_in_memory_that_is_closed_takes_nothing_and_ends_its_watches() {
+fn a_closed_store_in_memory_rejects_writes_and_ends_its_watches() {
     let store = Store::in_memory(&small());
     put(&store, "a", "1");
     let mut watch = store.watch(all(), 1).unwrap();

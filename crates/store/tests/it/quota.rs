@@ -22,7 +22,7 @@ fn scanned<'a>(objects: impl Iterator<Item = &'a std::sync::Arc<Object>>) -> u64
 }
 
 #[test]
-fn a_full_store_takes_deletions_and_what_makes_no_object_larger() {
+fn a_full_store_accepts_deletions_and_updates_that_make_no_object_larger() {
     let store = store(Quota { bytes: 10_000, ..Quota::UNLIMITED });
     store.write(limited("core/configmaps/a/one", 4_000)).wait().unwrap();
     store.write(limited("core/configmaps/a/two", 4_000)).wait().unwrap();
@@ -46,7 +46,7 @@ fn a_full_store_takes_deletions_and_what_makes_no_object_larger() {
 }
 
 #[test]
-fn writes_with_a_margin_go_on_when_the_store_is_full_and_not_without_end() {
+fn writes_with_a_margin_are_accepted_in_a_full_store_up_to_the_margin() {
     for quota in
         [Quota { bytes: 8_000, ..Quota::UNLIMITED }, Quota { namespace_bytes: 8_000, ..Quota::UNLIMITED }]
     {
@@ -63,7 +63,7 @@ fn writes_with_a_margin_go_on_when_the_store_is_full_and_not_without_end() {
 }
 
 #[test]
-fn a_namespace_has_a_ceiling_and_objects_of_the_cluster_do_not() {
+fn a_namespace_has_a_quota_and_cluster_scoped_objects_do_not() {
     let store = store(Quota { bytes: u64::MAX, namespace_bytes: 5_000 });
     store.write(limited("core/configmaps/a/one", 4_000)).wait().unwrap();
     let refused = store.write(limited("core/secrets/a/two", 1_000)).wait().unwrap_err();
@@ -97,7 +97,7 @@ fn a_start_with_more_objects_than_the_quota_counts_them_and_rejects_growth() {
 
 proptest! {
     #[test]
-    fn what_is_counted_is_what_a_scan_finds(
+    fn the_counted_bytes_are_those_that_a_scan_finds(
         writes in prop::collection::vec((0..3u8, 0..4u8, prop::option::of(0..300usize)), 0..60),
         quota in 2_000..6_000u64,
         namespace_quota in 1_000..4_000u64,

@@ -272,7 +272,7 @@ fn follow_to_the_end(store: &Store, under: &Prefix) -> Follower {
 }
 
 #[test]
-fn a_slow_watcher_is_cut_off_and_others_are_not() {
+fn a_slow_watcher_is_ended_and_others_are_not() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
     options.watch_buffer = WatchBuffer { events: 10, bytes: 1 << 20 };
@@ -298,7 +298,7 @@ fn a_slow_watcher_is_cut_off_and_others_are_not() {
 }
 
 #[test]
-fn a_watcher_is_cut_off_by_bytes_too_but_never_for_a_single_large_object() {
+fn a_watcher_is_ended_by_bytes_too_but_never_for_a_single_large_object() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
     options.watch_buffer = WatchBuffer { events: 1_000, bytes: 1_000 };
@@ -323,7 +323,7 @@ fn a_watcher_is_cut_off_by_bytes_too_but_never_for_a_single_large_object() {
 }
 
 #[test]
-fn the_progress_of_an_idle_watcher_moves_with_the_store_and_of_a_busy_one_with_what_it_took() {
+fn the_progress_of_an_idle_watcher_follows_the_store_and_that_of_a_busy_one_its_events() {
     let (_directory, store) = store();
     let mut watch = store.watch(EventFilter::prefix(prefix("mine")), 0).unwrap();
     put(&store, "other", "1");
@@ -340,7 +340,7 @@ fn the_progress_of_an_idle_watcher_moves_with_the_store_and_of_a_busy_one_with_w
 }
 
 #[test]
-fn a_watch_from_before_history_is_refused_as_compacted() {
+fn a_watch_from_before_the_history_fails_as_compacted() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
     options.history = 2_000;

@@ -17,7 +17,7 @@ fn store() -> (tempfile::TempDir, Store) {
 }
 
 #[test]
-fn every_write_has_a_revision_of_its_own_and_versions_count() {
+fn every_write_has_a_unique_revision_and_increments_the_version() {
     let (_directory, store) = store();
     assert_eq!(put(&store, "a", "1").revision, 1);
     assert_eq!(put(&store, "b", "1").revision, 2);
@@ -33,7 +33,7 @@ fn every_write_has_a_revision_of_its_own_and_versions_count() {
 }
 
 #[test]
-fn a_write_happens_only_if_the_key_is_as_expected_and_else_returns_the_current_value() {
+fn a_write_succeeds_only_if_its_precondition_is_met_and_else_returns_the_current_value() {
     use Precondition::{Absent, Anything, Present, Revision};
     // (whether the key exists, at revision 2), what is expected, whether a put happens, whether a delete does
     let table = [
@@ -99,7 +99,7 @@ fn updates_of_one_key_by_many_writers_are_all_counted() {
 }
 
 #[test]
-fn an_update_may_keep_refuse_or_delete() {
+fn an_update_may_leave_the_key_unchanged_fail_or_delete_it() {
     let (_directory, store) = store();
     let kept = store.update(&key("a"), |old| Ok::<_, ()>(old.map(|_| Edit::Delete))).wait().unwrap();
     assert_eq!(kept, UpdateOutcome::Unchanged(None));
@@ -114,7 +114,7 @@ fn an_update_may_keep_refuse_or_delete() {
 }
 
 #[test]
-fn a_transaction_happens_as_a_whole_or_not_at_all() {
+fn a_transaction_is_atomic() {
     let (_directory, store) = store();
     put(&store, "a", "1");
     let refused = store.transact(vec![
@@ -134,7 +134,7 @@ fn a_transaction_happens_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_stamped_value_carries_its_own_revision() {
+fn a_stamped_value_contains_the_revision_of_its_write() {
     let (_directory, store) = store();
     put(&store, "other", "1");
     let stamped = Value::stamped(|revision| Bytes::from(format!("at {revision}")));
@@ -143,7 +143,7 @@ fn a_stamped_value_carries_its_own_revision() {
 }
 
 #[test]
-fn a_value_that_is_too_large_is_refused_and_uses_no_revision() {
+fn a_value_that_is_too_large_is_rejected_and_uses_no_revision() {
     let (_directory, store) = store();
     let huge = Bytes::from(vec![0; MAX_VALUE + 1]);
     let refused = store.write(Write::put(key("a"), huge.slice(..))).wait();
@@ -197,7 +197,7 @@ fn a_page_continues_at_its_revision_whatever_happens_meanwhile() {
 }
 
 #[test]
-fn a_page_of_wanted_objects_is_full_if_there_are_enough_of_them() {
+fn a_page_of_matching_objects_is_full_if_enough_objects_match() {
     let (_directory, store) = store();
     for n in 0..10 {
         put(&store, &format!("k/{n}"), if n % 3 == 0 { "wanted" } else { "other" });
@@ -214,7 +214,7 @@ fn a_page_of_wanted_objects_is_full_if_there_are_enough_of_them() {
 }
 
 #[test]
-fn the_past_is_bounded_and_the_future_unknown() {
+fn revisions_before_the_history_and_in_the_future_are_errors() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
     options.history = 2_000;
