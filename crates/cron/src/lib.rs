@@ -1,7 +1,8 @@
 //! Schedules of `CronJobs`, parsed like `cron.ParseStandard` of robfig/cron v3, which Kubernetes uses.
 //!
 //! The API server validates schedules by [`Schedule::parse`], and the `CronJob` controller starts Jobs at the times of
-//! [`Schedule::next`], so both agree on every schedule.
+//! [`Schedule::next`], so both agree on every schedule. A library for another dialect of cron would accept and reject other
+//! schedules than kube-apiserver, with other messages.
 //!
 //! ```text
 //!   [TZ=zone | CRON_TZ=zone]  minute hour day-of-month month day-of-week

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// How mature a feature is.
+/// The stage of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// May change or go away; usually off by default.
+    /// The feature may change or be removed; usually off by default.
     Alpha,
-    /// Complete, and meant to stay.
+    /// The feature is complete and well tested; usually on by default.
     Beta,
     /// Generally available.
     Ga,
-    /// Will be removed.
+    /// The feature will be removed.
     Deprecated,
 }
 
@@ -34,25 +34,25 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A feature gate, as the crate that reads it declares it.
+/// A feature gate. The crate that reads it declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// The name that users give it.
+    /// The name in `--feature-gates`.
     pub name: &'static str,
-    /// How mature it is.
+    /// The stage of the feature.
     pub stage: Stage,
-    /// Whether it is on where the flag does not name it.
+    /// Whether the feature is on by default.
     pub default: bool,
-    /// Whether it can't be set to anything but its default.
+    /// Whether the gate cannot be changed from its default.
     pub locked: bool,
-    /// The release in which it reached this stage, such as `Kubernetes 1.36` or `VPA 1.7`.
+    /// The release in which the feature reached this stage, such as `Kubernetes 1.36` or `VPA 1.7`.
     pub since: &'static str,
-    /// What it does when it is on, in one line.
+    /// The effect of the feature, in one line.
     pub doc: &'static str,
 }
 
 impl fmt::Display for Feature {
-    /// As component-base lists a gate in a help text.
+    /// Formats the gate like the help texts of component-base.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}=true|false ({} - default={})", self.name, self.stage, self.default)
     }

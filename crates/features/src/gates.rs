@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::feature::Feature;
 
-/// Which features are on.
+/// The values of feature gates.
 ///
-/// Holds only the gates that were set; every other gate has the default of its declaration.
+/// Contains only the gates that were set; every other gate has the default of its declaration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates(BTreeMap<&'static str, bool>);
 
@@ -16,14 +16,14 @@ impl FeatureGates {
         self.0.get(feature.name).copied().unwrap_or(feature.default)
     }
 
-    /// The same gates with one set. A locked gate stays at its default.
+    /// Sets a gate. A locked gate remains at its default.
     #[must_use]
     pub fn with(mut self, feature: &Feature, on: bool) -> Self {
         self.set(feature, on);
         self
     }
 
-    /// The same gates, except for those that `others` sets.
+    /// Overrides the gates that `others` sets.
     #[must_use]
     pub fn overridden_by(mut self, others: &Self) -> Self {
         self.0.extend(others.0.iter().map(|(name, on)| (*name, *on)));

@@ -1,11 +1,11 @@
-//! All gates of a binary, and how `--feature-gates` is read.
+//! All gates of a binary, and the parser of `--feature-gates`.
 
 use std::collections::BTreeMap;
 
 use crate::feature::{Feature, Stage};
 use crate::gates::FeatureGates;
 
-/// Sets every alpha feature that is not named itself.
+/// Sets every alpha feature that is not set by name.
 pub const ALL_ALPHA: Feature = Feature {
     name: "AllAlpha",
     stage: Stage::Alpha,
@@ -15,7 +15,7 @@ pub const ALL_ALPHA: Feature = Feature {
     doc: "sets every alpha gate that is not named itself",
 };
 
-/// Sets every beta feature that is not named itself.
+/// Sets every beta feature that is not set by name.
 pub const ALL_BETA: Feature = Feature {
     name: "AllBeta",
     stage: Stage::Beta,
@@ -25,7 +25,7 @@ pub const ALL_BETA: Feature = Feature {
     doc: "sets every beta gate that is not named itself",
 };
 
-/// Why `--feature-gates` is refused, in component-base's words.
+/// Why `--feature-gates` is invalid, with the messages of component-base.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureError {
     /// No crate declares a gate of that name.
@@ -36,10 +36,10 @@ pub enum FeatureError {
         /// The names of all gates, sorted.
         known: String,
     },
-    /// There is no `=`.
+    /// An entry has no `=`.
     #[error("missing bool value for {0}")]
     MissingValue(String),
-    /// The value is not one that Go reads as a boolean.
+    /// The value is not a boolean of Go (`strconv.ParseBool`).
     #[error("invalid value of {name}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax")]
     InvalidValue {
         /// The gate's name.
@@ -47,12 +47,12 @@ pub enum FeatureError {
         /// The value.
         value: String,
     },
-    /// The gate can't be set to that.
+    /// The gate is locked to its default.
     #[error("cannot set feature gate {name} to {value}, feature is locked to {default}", value = !default)]
     Locked {
         /// The gate's name.
         name: &'static str,
-        /// The value that it has.
+        /// The value to which it is locked.
         default: bool,
     },
 }
@@ -62,7 +62,7 @@ pub enum FeatureError {
 pub struct KnownFeatures(BTreeMap<&'static str, &'static Feature>);
 
 impl KnownFeatures {
-    /// These gates, with [`ALL_ALPHA`] and [`ALL_BETA`].
+    /// Collects declared gates, and adds [`ALL_ALPHA`] and [`ALL_BETA`].
     pub fn new(declared: impl IntoIterator<Item = &'static Feature>) -> Self {
         let all = declared.into_iter().chain([&ALL_ALPHA, &ALL_BETA]);
         Self(all.map(|feature| (feature.name, feature)).collect())
@@ -73,25 +73,26 @@ impl KnownFeatures {
         self.0.values().copied()
     }
 
-    /// The value of each gate, `A=true,B=false`, sorted by name, for [`Self::parse_lenient`] to read. Without `AllAlpha`
-    /// and `AllBeta`: a reader of another version has gates that these did not set here.
+    /// Formats the value of each gate as `A=true,B=false`, sorted by name, for [`Self::parse_lenient`]. `AllAlpha` and `AllBeta`
+    /// are omitted: in another version they would set gates that they did not set here.
     pub fn list(&self, gates: &FeatureGates) -> String {
         let each = self.iter().filter(|feature| !is_all(feature));
         let pairs = each.map(|feature| format!("{}={}", feature.name, gates.enabled(feature)));
         pairs.collect::<Vec<_>>().join(",")
     }
 
-    /// Reads `A=true,B=false`, as `--feature-gates` has it.
+    /// Parses `A=true,B=false`, the value of `--feature-gates`.
     ///
-    /// A gate that is named itself has precedence over `AllAlpha` and `AllBeta`, in whichever order they stand; of a
-    /// gate that is named twice the last value counts.
+    /// A gate that is set by name takes precedence over `AllAlpha` and `AllBeta`, in any order. If a gate is set twice, the last
+    /// value is used.
     pub fn parse(&self, text: &str) -> Result<FeatureGates, FeatureError> {
         let entries = entries(text).collect::<Result<BTreeMap<_, _>, _>>()?;
         let (gates, refused) = self.apply(entries);
         refused.into_iter().next().map_or(Ok(gates), Err)
     }
 
-    /// Reads the same from a peer that may be of another version: what can't be set here is left out and returned.
+    /// Parses the gates of a peer, which may have another version. Entries that cannot be set here are skipped, and returned as
+    /// errors.
     pub fn parse_lenient(&self, text: &str) -> (FeatureGates, Vec<FeatureError>) {
         let read = entries(text);
         let mut errors = Vec::new();
@@ -133,7 +134,7 @@ fn is_all(feature: &Feature) -> bool {
     [ALL_ALPHA.name, ALL_BETA.name].contains(&feature.name)
 }
 
-/// The entries of a list, with their values read.
+/// Parses the entries of a list.
 fn entries(text: &str) -> impl Iterator<Item = Result<(String, bool), FeatureError>> {
     text.split(',').filter(|entry| !entry.trim().is_empty()).map(|entry| {
         let Some((name, value)) = entry.split_once('=') else {
@@ -148,7 +149,7 @@ fn entries(text: &str) -> impl Iterator<Item = Result<(String, bool), FeatureErr
     })
 }
 
-/// What Go's `strconv.ParseBool` reads.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),

@@ -1,6 +1,6 @@
-//! Feature gates, as Kubernetes' component-base has them.
+//! Feature gates, like those of Kubernetes' component-base.
 //!
-//! A crate that reads a feature gate declares it, beside the code that reads it:
+//! The crate that reads a feature gate declares it:
 //!
 //! ```
 //! use plumb_features::{Feature, FeatureGates, KnownFeatures, Stage};
@@ -25,7 +25,7 @@
 //! # Ok::<(), plumb_features::FeatureError>(())
 //! ```
 //!
-//! This crate depends on no other of the workspace and knows no gate but [`ALL_ALPHA`] and [`ALL_BETA`].
+//! This crate depends on no other crate of the workspace, and declares only the gates [`ALL_ALPHA`] and [`ALL_BETA`].
 
 mod feature;
 mod gates;

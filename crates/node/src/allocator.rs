@@ -408,7 +408,7 @@ impl Allocator {
                     results.push((uid, Ok(result)));
                 }
                 Ok(_) => {}
-                Err(payload) => results.push((uid, Err(Panic::of(&*payload)))),
+                Err(payload) => results.push((uid, Err(Panic::from_payload(&*payload)))),
             }
         }
         results

@@ -1,4 +1,4 @@
-//! Host ports.
+//! The host ports of pods, and conflicts between them.
 
 use k8s_openapi::api::core::v1::PodSpec;
 

@@ -1,6 +1,7 @@
-//! Persistent volumes: which of them a claim may be bound to, and which nodes reach them.
+//! Persistent volumes: which of them a claim may be bound to, and which nodes can reach them.
 //!
-//! The persistent volume binder asks without a node, the scheduler with one, so that both agree about what matches.
+//! The persistent volume binder calls these functions without a node and the scheduler with one, so that both agree about what
+//! matches. The rules are those of `k8s.io/component-helpers/storage/volume`.
 
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -10,23 +11,23 @@ use plumb_resize::Quantity;
 use crate::labels::{Labels, Selector};
 use crate::node_affinity::NodeAffinity;
 
-/// The annotation of a claim that was bound once.
+/// The annotation of a claim whose binding was once completed.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// The annotation of a claim or volume whose reference to the other a controller has written, not a user.
+/// The annotation of a claim or volume whose reference to the other was written by a controller and not by a user.
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// The annotation of a volume with the provisioner that created it.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// The annotation of a claim with the node that the scheduler has selected for it.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// The annotation of a claim with the provisioner that is to create its volume.
+/// The annotation of a claim with the provisioner that must create its volume.
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
-/// The same annotation under its beta name, which provisioners still read.
+/// The beta name of [`STORAGE_PROVISIONER`], which provisioners still read.
 pub const BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 /// The annotation that takes precedence over `storageClassName`.
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// The annotation of the default storage class.
 pub const IS_DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// The provisioner of classes whose volumes an administrator creates.
+/// The provisioner of storage classes whose volumes an administrator creates.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// The value of an annotation.
@@ -34,13 +35,13 @@ pub fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The storage class that a claim asks for; empty if it asks for a volume without a class.
+/// The storage class that a claim requests; empty if it requests a volume without a class.
 pub fn class_of_claim(claim: &PersistentVolumeClaim) -> &str {
     let field = || claim.spec.as_ref()?.storage_class_name.as_deref();
     annotation(&claim.metadata, BETA_STORAGE_CLASS).or_else(field).unwrap_or_default()
 }
 
-/// Whether a claim says which class it asks for, be it that with the empty name.
+/// Whether a claim specifies a class, which may be the empty name. If it does not, it gets the default class.
 pub fn has_class(claim: &PersistentVolumeClaim) -> bool {
     annotation(&claim.metadata, BETA_STORAGE_CLASS).is_some()
         || claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_some())
@@ -52,12 +53,12 @@ pub fn class_of_volume(volume: &PersistentVolume) -> &str {
     annotation(&volume.metadata, BETA_STORAGE_CLASS).or_else(field).unwrap_or_default()
 }
 
-/// Whether claims of a class are bound only once a pod that uses them is scheduled.
+/// Whether claims of a class are bound only when a pod that uses them is scheduled (`WaitForFirstConsumer`).
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// The default storage class: of several the newest, and of those the first by name, as upstream.
+/// The default storage class. Like upstream, the newest of several, and the first by name of those with the same age.
 pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
     let is_default = |class: &&StorageClass| annotation(&class.metadata, IS_DEFAULT_CLASS) == Some("true");
     let created = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -67,7 +68,7 @@ pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) ->
         .min_by(|a, b| created(b).cmp(&created(a)).then_with(|| a.metadata.name.cmp(&b.metadata.name)))
 }
 
-/// Whether a volume refers to a claim. A reference without a uid is that of a user who reserves the volume.
+/// Whether a volume refers to a claim. A reference without a uid was written by a user who reserves the volume.
 pub fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     reference.is_some_and(|reference| {
@@ -78,7 +79,7 @@ pub fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
     })
 }
 
-/// The volume that refers to a claim; `None` if it does already.
+/// Returns a volume with a reference to a claim; `None` if the volume already has it.
 pub fn refer_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let was_reserved = is_bound_to(volume, claim);
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
@@ -102,27 +103,27 @@ pub fn refer_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) 
     Some(volume)
 }
 
-/// Whether a claim is bound for good: it names a volume, and the binder has completed the binding.
+/// Whether the binding of a claim is complete: it names a volume and has [`BIND_COMPLETED`].
 pub fn is_fully_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.spec.as_ref().is_some_and(|spec| spec.volume_name.as_deref().is_some_and(|name| !name.is_empty()))
         && annotation(&claim.metadata, BIND_COMPLETED).is_some()
 }
 
-/// Why a volume cannot be bound to the claim that names it, in upstream's words.
+/// Why a volume cannot be bound to the claim that names it, with upstream's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// It is smaller than requested.
+    /// The volume is smaller than requested.
     TooSmall,
-    /// It is of another class.
+    /// The volume has another class.
     Class,
-    /// One is a file system and the other a block device.
+    /// The volume modes differ: one is a file system and the other a block device.
     VolumeMode,
-    /// It lacks a requested access mode.
+    /// The volume lacks a requested access mode.
     AccessMode,
 }
 
 impl Mismatch {
-    /// The words of the event.
+    /// The message of the event.
     pub fn message(self) -> &'static str {
         match self {
             Self::TooSmall => "requested PV is too small",
@@ -154,7 +155,7 @@ pub fn capacity(volume: &PersistentVolume) -> Quantity {
     capacity().unwrap_or(Quantity::ZERO)
 }
 
-/// How much a claim requests.
+/// The capacity that a claim requests.
 pub fn requested(claim: &PersistentVolumeClaim) -> Quantity {
     let requested = || {
         let resources = claim.spec.as_ref()?.resources.as_ref()?;
@@ -163,7 +164,7 @@ pub fn requested(claim: &PersistentVolumeClaim) -> Quantity {
     requested().unwrap_or(Quantity::ZERO)
 }
 
-/// Whether both are a file system or both are a block device.
+/// Whether a volume and a claim have the same volume mode.
 pub fn has_same_mode(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let mode = |mode: Option<&String>| mode.map_or("Filesystem", String::as_str).to_owned();
     mode(volume.spec.as_ref().and_then(|spec| spec.volume_mode.as_ref()))
@@ -182,10 +183,10 @@ pub fn node_affinity(volume: &PersistentVolume) -> NodeAffinity {
     NodeAffinity::for_volume(volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref()))
 }
 
-/// Who looks for a volume.
+/// The component that searches for a volume.
 #[derive(Clone, Copy, Debug)]
 pub enum Finder<'a> {
-    /// The binder, which leaves claims that wait for their first consumer to the scheduler.
+    /// The persistent volume binder, which leaves claims that wait for their first consumer to the scheduler.
     Binder {
         /// Whether the claim waits.
         waits_for_consumer: bool,
@@ -194,13 +195,13 @@ pub enum Finder<'a> {
     Scheduler {
         /// The name of the node.
         node: &'a str,
-        /// Its labels.
+        /// The labels of the node.
         labels: &'a Labels,
     },
 }
 
-/// The volume that a claim is to be bound to: one that refers to it already, else the smallest that suffices, and of
-/// those the first. `excluded` are volumes that other claims of the same pod are to be bound to.
+/// Finds the volume for a claim (`FindMatchingVolume`): one that already refers to the claim, else the smallest that is large
+/// enough. `excluded` are the volumes for other claims of the same pod.
 pub fn find_match<'a>(
     claim: &PersistentVolumeClaim,
     volumes: impl IntoIterator<Item = &'a PersistentVolume>,
@@ -275,7 +276,7 @@ pub fn used_claims(pod: &Pod) -> impl Iterator<Item = UsedClaim> {
     })
 }
 
-/// Whether a pod is the controller of a claim, as it must be of the claims of its ephemeral volumes.
+/// Whether a pod is the controller of a claim, which is required for claims of generic ephemeral volumes.
 pub fn is_owned_by(claim: &PersistentVolumeClaim, pod_uid: &str) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && owner.uid == pod_uid)

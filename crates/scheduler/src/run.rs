@@ -182,7 +182,7 @@ impl Scheduler {
         match catch_unwind(AssertUnwindSafe(|| work(self))) {
             Ok(done) => done,
             Err(payload) => {
-                self.set_current_aside(&Panic::of(&*payload));
+                self.set_current_aside(&Panic::from_payload(&*payload));
                 resume_unwind(payload)
             }
         }
@@ -353,7 +353,7 @@ impl Scheduler {
             Ok(RequestOutcome::Done) => {}
             // The tasks of bindings and preemptions catch their panics; a status is patched again with the next attempt.
             Err(error) => {
-                if let Some(panic) = Panic::of_task(error) {
+                if let Some(panic) = Panic::from_task(error) {
                     self.config.supervisor.note_panic(TASK, &panic);
                 }
             }

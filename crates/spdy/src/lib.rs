@@ -3,7 +3,7 @@
 //! `kubectl port-forward` uses SPDY inside of a `WebSocket`, older clients use it for exec, attach and port-forward after
 //! an HTTP upgrade, and the streaming servers of CRI runtimes support nothing newer. This crate implements the parts that
 //! they use: streams with headers, half closes, resets and pings. It has no flow control, since no implementation in
-//! Kubernetes sends or reads window updates.
+//! Kubernetes sends or reads window updates. Rust has no maintained library for SPDY, which browsers gave up for HTTP/2.
 //!
 //! ```text
 //!   bytes ──▶ Decoder ──▶ Frame ──▶ connection ──▶ Stream (AsyncRead + AsyncWrite)

@@ -192,7 +192,7 @@ impl Supervisor {
             let cause = match catch_unwind(AssertUnwindSafe(&mut run)) {
                 Ok(ControlFlow::Break(())) => return,
                 Ok(ControlFlow::Continue(())) => Cause::Ended,
-                Err(payload) => Cause::Panicked(Panic::of(&*payload)),
+                Err(payload) => Cause::Panicked(Panic::from_payload(&*payload)),
             };
             std::thread::sleep(entry.note_failure(started, cause, &mut backoff));
         }

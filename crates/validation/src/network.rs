@@ -1,22 +1,22 @@
-//! IPv4 networks, such as the one that pods of a node have their addresses of.
+//! IPv4 networks, such as the pod CIDR of a node.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// An IPv4 network in CIDR notation: its first address, and the length of its prefix.
+/// An IPv4 network: its first address, and the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ipv4Network {
     first: u32,
     prefix: u8,
 }
 
-/// A text that is no IPv4 network.
+/// Why a text is not an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidNetwork {
-    /// It is not of the form `ADDRESS/PREFIX`.
+    /// The text does not have the form `ADDRESS/PREFIX`.
     Form,
-    /// Its address has bits beyond the prefix.
+    /// The address has bits beyond the prefix.
     HostBits(Ipv4Network),
 }
 
@@ -34,50 +34,50 @@ impl fmt::Display for InvalidNetwork {
 impl std::error::Error for InvalidNetwork {}
 
 impl Ipv4Network {
-    /// The network that an address is in. A prefix above 32 is 32.
+    /// The network with this prefix length that contains an address. A length above 32 counts as 32.
     pub const fn new(address: Ipv4Addr, prefix: u8) -> Self {
         let prefix = if prefix > 32 { 32 } else { prefix };
         Self { first: address.to_bits() & mask(prefix), prefix }
     }
 
-    /// Its first address.
+    /// The first address.
     pub const fn address(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.first)
     }
 
-    /// The length of its prefix.
+    /// The length of the prefix.
     pub const fn prefix(self) -> u8 {
         self.prefix
     }
 
-    /// The bits that all of its addresses share.
+    /// The subnet mask.
     pub const fn mask(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(mask(self.prefix))
     }
 
-    /// Whether an address is in it.
+    /// Whether the network contains an address.
     pub const fn contains(self, address: Ipv4Addr) -> bool {
         address.to_bits() & mask(self.prefix) == self.first
     }
 
-    /// Whether all addresses of another network are in it.
+    /// Whether the network contains all addresses of another one.
     pub const fn covers(self, other: Self) -> bool {
         self.prefix <= other.prefix && self.contains(other.address())
     }
 
-    /// Whether the two share an address.
+    /// Whether two networks have an address in common.
     pub const fn overlaps(self, other: Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 
-    /// The address at an offset from the first one, unless that is beyond the last one.
+    /// The address at an offset from the first one; `None` if it is beyond the last one.
     pub const fn at(self, offset: u32) -> Option<Ipv4Addr> {
         if offset & mask(self.prefix) == 0 { Some(Ipv4Addr::from_bits(self.first | offset)) } else { None }
     }
 }
 
 const fn mask(prefix: u8) -> u32 {
-    // A shift by 32 is none.
+    // A shift by 32 would overflow.
     if prefix == 0 { 0 } else { u32::MAX << (32 - prefix) }
 }
 
