@@ -15,9 +15,9 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use crate::api;
-use crate::connection::Connection;
+use plumb_grpc::Connection;
 use crate::error::from_status;
-use crate::grpc::{Code, Status};
+use plumb_grpc::{Code, Status};
 use messages::{
     CreateLease, DeleteLease, Descriptor, GetImage, Image, ImageMessage, Lease, WriteAction, WriteContent,
     WriteContentResponse,

@@ -2,7 +2,7 @@
 
 use plumb_runtime::Error;
 
-use crate::grpc::{Code, Status};
+use plumb_grpc::{Code, Status};
 
 /// The errno with which the kernel rejects a memory limit below usage.
 const BUSY: i32 = nix::errno::Errno::EBUSY as i32;

@@ -13,7 +13,7 @@ use plumb_runtime::types::{ContainerChange, ContainerFilter, Event, SandboxFilte
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::error::is_unimplemented;
-use crate::grpc::Messages;
+use plumb_grpc::Messages;
 use crate::names::CLUSTER;
 use crate::{State, api, convert};
 use relist::{Change, Listing};

@@ -19,12 +19,10 @@
 
 pub mod api;
 mod cgroups;
-mod connection;
 mod containerd;
 mod convert;
 mod error;
 mod events;
-mod grpc;
 mod hosts;
 mod images;
 mod load;
@@ -52,13 +50,13 @@ use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
 use cgroups::Cgroups;
-use connection::Connection;
+use plumb_grpc::Connection;
 use error::{from_status, is_unimplemented};
 use sandboxes::Sandboxes;
 use systemd::{Systemd, UnitManager};
 use updates::Updates;
 
-pub use connection::{InvalidEndpoint, socket_path};
+pub use plumb_grpc::{InvalidEndpoint, socket_path};
 
 /// The timeout of a call, as the kubelet's `--runtime-request-timeout`. The timeouts of commands and grace periods are added to
 /// it, and pulls have none.

@@ -21,7 +21,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::cgroups::actual;
 use crate::error::{from_status, is_unimplemented};
-use crate::grpc::Status;
+use plumb_grpc::Status;
 use crate::names::CLUSTER;
 use crate::stats::Running;
 use crate::{Cri, State, api, convert, hosts, ipv4};

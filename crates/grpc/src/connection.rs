@@ -15,7 +15,7 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
-use crate::grpc::{self, Body, Code, Messages, Status, causes};
+use crate::message::{self, Body, Code, Messages, Status, causes};
 
 /// The timeout for connecting to a local socket.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -34,12 +34,12 @@ pub fn socket_path(endpoint: &str) -> Result<PathBuf, InvalidEndpoint> {
 }
 
 /// The headers of a call.
-pub(crate) type Metadata<'a> = &'a [(&'static str, HeaderValue)];
+pub type Metadata<'a> = &'a [(&'static str, HeaderValue)];
 
 /// A connection to a socket. The first call connects, and so does the next call after the connection was lost. Clones share
 /// the connection.
 #[derive(Clone)]
-pub(crate) struct Connection {
+pub struct Connection {
     socket: PathBuf,
     timeout: Duration,
     sender: Arc<Mutex<Option<SendRequest<Body>>>>,
@@ -53,17 +53,17 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Creates a connection to a socket with a timeout for calls.
-    pub(crate) fn new(socket: PathBuf, timeout: Duration) -> Self {
+    pub fn new(socket: PathBuf, timeout: Duration) -> Self {
         Self { socket, timeout, sender: Arc::default() }
     }
 
     /// The timeout of calls.
-    pub(crate) fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Makes a call.
-    pub(crate) async fn call<A: Message + Default>(
+    pub async fn call<A: Message + Default>(
         &self,
         path: &'static str,
         request: impl Message,
@@ -72,14 +72,14 @@ impl Connection {
     }
 
     /// Makes a call with headers and a timeout; `None` is no timeout.
-    pub(crate) async fn call_within<A: Message + Default>(
+    pub async fn call_within<A: Message + Default>(
         &self,
         path: &'static str,
         metadata: Metadata<'_>,
         request: impl Message,
         timeout: Option<Duration>,
     ) -> Result<A, Status> {
-        let body = Full::new(grpc::encoded(&request)).boxed_unsync();
+        let body = Full::new(message::encoded(&request)).boxed_unsync();
         let call = async {
             let mut messages = self.open(path, metadata, body).await?;
             let message = messages.next().await?;
@@ -97,27 +97,27 @@ impl Connection {
     }
 
     /// Makes a call whose response is a stream.
-    pub(crate) async fn subscribe(
+    pub async fn subscribe(
         &self,
         path: &'static str,
         request: impl Message,
     ) -> Result<Messages, Status> {
-        self.open(path, &[], Full::new(grpc::encoded(&request)).boxed_unsync()).await
+        self.open(path, &[], Full::new(message::encoded(&request)).boxed_unsync()).await
     }
 
     /// Makes a call of which both the request and the response are streams.
-    pub(crate) async fn exchange<Q: Message>(
+    pub async fn exchange<Q: Message>(
         &self,
         path: &'static str,
         metadata: Metadata<'_>,
         requests: impl Stream<Item = Q> + Send + 'static,
     ) -> Result<Messages, Status> {
-        let frames = requests.map(|request| Ok(Frame::data(grpc::encoded(&request))));
+        let frames = requests.map(|request| Ok(Frame::data(message::encoded(&request))));
         self.open(path, metadata, StreamBody::new(frames).boxed_unsync()).await
     }
 
     async fn open(&self, path: &'static str, metadata: Metadata<'_>, body: Body) -> Result<Messages, Status> {
-        let request = grpc::request(path, metadata, body)?;
+        let request = message::request(path, metadata, body)?;
         let mut sender = self.sender().await.map_err(|error| self.lost(&error))?;
         let response = sender.send_request(request).await.map_err(|error| self.lost(&error))?;
         Messages::new(response)

@@ -1,8 +1,4 @@
-//! gRPC on hyper's HTTP/2, as far as a CRI socket needs it.
-//!
-//! A call is a POST. Each message has a prefix of five bytes, a flag and its length, and the trailers have the status of the
-//! call. The HTTP/2 client is already a dependency, for clients of the API server and for gRPC probes, so a framework such as
-//! `tonic` would add code to the binary and save only this file.
+//! The messages of a call, and its status.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,11 +17,12 @@ const MAX_MESSAGE: usize = 16 << 20;
 /// The size of the flag and the length before a message.
 const PREFIX: usize = 5;
 /// The body of a request.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The status code of a failed call. Codes that no decision depends on are [`Other`](Self::Other).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
+#[expect(missing_docs, reason = "gRPC documents its codes")]
+pub enum Code {
     Cancelled,
     Unknown,
     InvalidArgument,
@@ -38,6 +35,22 @@ pub(crate) enum Code {
     Unimplemented,
     Unavailable,
     Other(u32),
+}
+
+/// Prints the code as gRPC for Go does, which users know from events.
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cancelled => "Canceled",
+            Self::Other(7) => "PermissionDenied",
+            Self::Other(8) => "ResourceExhausted",
+            Self::Other(13) => "Internal",
+            Self::Other(15) => "DataLoss",
+            Self::Other(16) => "Unauthenticated",
+            Self::Other(number) => return write!(f, "Code({number})"),
+            known => return write!(f, "{known:?}"),
+        })
+    }
 }
 
 impl Code {
@@ -61,18 +74,21 @@ impl Code {
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) code: Code,
-    pub(crate) message: String,
+pub struct Status {
+    /// The kind of the failure.
+    pub code: Code,
+    /// The message of the server, or of this client.
+    pub message: String,
 }
 
 impl Status {
-    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+    /// Creates a failure of this kind.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
     /// The status of a call whose connection failed. Whether the call took effect is unknown.
-    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+    pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, message)
     }
 
@@ -124,7 +140,7 @@ pub(crate) fn encoded(message: &impl Message) -> Bytes {
 
 /// The messages of a response.
 #[derive(Debug)]
-pub(crate) struct Messages {
+pub struct Messages {
     body: Incoming,
     buffer: BytesMut,
     /// The status of the call, once it is known. A response without messages has it in its headers.
@@ -141,7 +157,7 @@ impl Messages {
     }
 
     /// The next message; `None` after the last one of a call that succeeded.
-    pub(crate) async fn next<A: Message + Default>(&mut self) -> Result<Option<A>, Status> {
+    pub async fn next<A: Message + Default>(&mut self) -> Result<Option<A>, Status> {
         loop {
             if let Some(message) = self.take()? {
                 let decoded = A::decode(message);
@@ -186,7 +202,7 @@ impl Messages {
 }
 
 /// Displays an error with its causes. Errors of hyper have the reason in their causes only.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+pub fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -224,7 +240,8 @@ mod tests {
 
     #[test]
     fn a_message_has_its_length_before_it() {
-        let message = crate::api::ContainerRequest { container_id: "abc".into() };
+        // A string is encoded as a message with one field.
+        let message = "abc".to_owned();
         assert_eq!(&encoded(&message)[..], [0, 0, 0, 0, 5, 0x0a, 3, b'a', b'b', b'c']);
     }
 }
