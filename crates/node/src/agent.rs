@@ -115,6 +115,8 @@ pub struct VolumeDirectories {
     pub root: PathBuf,
     /// The directory of the volumes of the storage class `local-path`, which outlive pods.
     pub local: PathBuf,
+    /// The directory that CSI drivers know as that of the kubelet: `plugins_registry`, `plugins` and `pods` are in it.
+    pub kubelet: PathBuf,
 }
 
 /// The name of the agent's task, in health checks and metrics.
@@ -222,9 +224,9 @@ impl Agent {
             rules,
             clock: clock.clone(),
             sandbox_defaults: config.sandbox_defaults,
-            volumes: config.volumes.map(|VolumeDirectories { root, local }| {
+            volumes: config.volumes.map(|VolumeDirectories { root, local, kubelet }| {
                 let (node, objects) = (setup.name.clone(), objects.clone());
-                let config = VolumesConfig { node, root, local, objects, allocatable };
+                let config = VolumesConfig { node, root, local, kubelet, objects, allocatable };
                 Volumes::new(config, client.clone())
             }),
             objects,
@@ -241,7 +243,8 @@ impl Agent {
             supervisor: config.supervisor,
         };
         let mut registrar = Registrar::new(client, setup, machine, clock);
-        if node.volumes.is_some() {
+        if let Some(volumes) = &node.volumes {
+            registrar = registrar.with_volumes_in_use(volumes.volumes_in_use());
             // Not of virtual nodes: there may be thousands, and they have no images.
             registrar = registrar.with_images_and_events(node.runtime.clone(), node.events.clone());
         }
@@ -351,6 +354,12 @@ impl Agent {
                 static_pods.run(&runs_static).await;
             }
         };
+        let volumes = self.node.volumes.as_ref().map(|volumes| volumes.run(&self.node.supervisor));
+        let volumes = async move {
+            if let Some(volumes) = volumes {
+                volumes.await;
+            }
+        };
         let mut events = self.node.runtime.events();
         // Events that came between the end of the last run and this one were lost.
         self.sandboxes.clear();
@@ -376,7 +385,7 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(reflecting, work, registered, classes, image_gc, static_pods);
+        tokio::join!(reflecting, work, registered, classes, image_gc, static_pods, volumes);
     }
 
     /// Handles a pod that is new or changed.

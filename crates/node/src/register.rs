@@ -119,6 +119,8 @@ pub struct Registrar {
     /// The runtime whose images the status has.
     runtime: Option<Arc<dyn Runtime>>,
     events: Option<Recorder>,
+    /// The attached volumes that pods have, which the status has, too.
+    volumes_in_use: Option<watch::Receiver<Vec<String>>>,
 }
 
 impl fmt::Debug for Registrar {
@@ -131,12 +133,18 @@ impl Registrar {
     /// The registrar of this node. The client must have the node's identity.
     pub fn new(client: Client, setup: Setup, machine: Arc<Machine>, clock: Clock) -> Self {
         let (nodes, setup) = (Api::all(client.clone()), Arc::new(setup));
-        Self { nodes, client, setup, machine, clock, runtime: None, events: None }
+        Self { nodes, client, setup, machine, clock, runtime: None, events: None, volumes_in_use: None }
     }
 
     /// Reports the images of a runtime, and emits events about the node.
     pub(crate) fn with_images_and_events(mut self, runtime: Arc<dyn Runtime>, events: Recorder) -> Self {
         (self.runtime, self.events) = (Some(runtime), Some(events));
+        self
+    }
+
+    /// Reports the attached volumes that pods have: a Node that was created anew does not have them.
+    pub(crate) fn with_volumes_in_use(mut self, volumes: watch::Receiver<Vec<String>>) -> Self {
+        self.volumes_in_use = Some(volumes);
         self
     }
 
@@ -183,6 +191,8 @@ impl Registrar {
             // The images in the status stay if the runtime does not answer.
             status.images = runtime.list_images().await.ok().map(images::images);
         }
+        let in_use = self.volumes_in_use.as_ref().map(|volumes| volumes.borrow().clone());
+        status.volumes_in_use = in_use.filter(|volumes| !volumes.is_empty());
         let changed = transitions::transitions(known.status.as_ref(), &status);
         let patch = Patch::Strategic(json!({ "status": status }));
         let reported = self.nodes.patch_status(&self.setup.name, &PatchParams::default(), &patch).await?;

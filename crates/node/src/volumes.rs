@@ -8,12 +8,13 @@
 //!               /containers/<name>/<attempt>                the termination message of a container
 //! ```
 //!
-//! Persistent volumes are elsewhere: where their `hostPath` or `local` path says, and those of the class `local-path` in a
-//! directory of their own ([`LocalVolumes`]).
+//! Persistent volumes are elsewhere: where their `hostPath` or `local` path says, those of the class `local-path` in a
+//! directory of their own ([`LocalVolumes`]), and those of CSI drivers in the directories that drivers mount (`csi`).
 //!
 //! A restarted agent finds all of them again: preparing a volume is idempotent, and cleanup needs the directories alone.
 //! Files from the API are updated with their objects until the pod is removed.
 
+mod csi;
 mod empty_dir;
 mod error;
 mod files;
@@ -30,19 +31,23 @@ mod projection;
 mod sub_path;
 mod token;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
 use parking_lot::Mutex;
+use plumb_supervise::Supervisor;
+use tokio::sync::watch;
 
 use crate::cri_config::{ConfigError, identity};
 use crate::downward::Amounts;
 use crate::objects::Objects;
+use csi::Csi;
 use following::Following;
 use owner::{ChangePolicy, Owner};
 use prepared::Ready;
@@ -60,6 +65,8 @@ pub struct VolumesConfig {
     pub root: PathBuf,
     /// The directory of the volumes of the class `local-path`.
     pub local: PathBuf,
+    /// The directory that CSI drivers know as that of the kubelet.
+    pub kubelet: PathBuf,
     /// The `ConfigMap`s and Secrets of volumes.
     pub objects: Objects,
     /// The node's allocatable resources.
@@ -76,6 +83,7 @@ struct Shared {
     node: String,
     root: PathBuf,
     local: LocalVolumes,
+    csi: Csi,
     objects: Objects,
     client: Client,
     allocatable: Amounts,
@@ -97,9 +105,21 @@ impl fmt::Debug for Volumes {
 impl Volumes {
     /// The volumes under a directory. Tokens are requested with this client.
     pub fn new(config: VolumesConfig, client: Client) -> Self {
-        let VolumesConfig { node, root, local, objects, allocatable } = config;
+        let VolumesConfig { node, root, local, kubelet, objects, allocatable } = config;
         let (local, pods) = (LocalVolumes::new(local), Mutex::default());
-        Self { shared: Arc::new(Shared { node, root, local, objects, client, allocatable, pods }) }
+        let csi = Csi::new(node.clone(), kubelet, client.clone());
+        Self { shared: Arc::new(Shared { node, root, local, csi, objects, client, allocatable, pods }) }
+    }
+
+    /// Registers CSI drivers, and follows their volumes, until the future is dropped. The Node must exist.
+    pub fn run(&self, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
+        let (csi, supervisor) = (self.shared.csi.clone(), supervisor.clone());
+        Box::pin(async move { csi.run(&supervisor).await })
+    }
+
+    /// The names of attached volumes that pods of this node have, or may still have: `volumesInUse` of the node.
+    pub fn volumes_in_use(&self) -> watch::Receiver<Vec<String>> {
+        self.shared.csi.volumes_in_use()
     }
 
     /// Prepares the volumes of a pod; its spec has its allocated resources. Volumes that are prepared already are reused:
@@ -132,6 +152,7 @@ impl Volumes {
         let kept = self.shared.pods.lock().remove(uid);
         let gate = kept.as_ref().and_then(|kept| kept.following.as_ref()).map(Following::end);
         drop(kept);
+        self.shared.csi.unmount(uid).await?;
         blocking(move || {
             // So that no file is written any more while everything is removed.
             if let Some(gate) = gate {
@@ -155,12 +176,17 @@ impl Volumes {
 
     /// The uids of all pods that have volumes on disk.
     pub fn known(&self) -> io::Result<Vec<String>> {
-        let entries = match std::fs::read_dir(&self.shared.root) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        let mut uids: BTreeSet<String> = self.shared.csi.known()?.into_iter().collect();
+        match std::fs::read_dir(&self.shared.root) {
+            Ok(entries) => {
+                for entry in entries {
+                    uids.insert(entry?.file_name().to_string_lossy().into_owned());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        }
+        Ok(uids.into_iter().collect())
     }
 
     /// The directory of a pod. Its uid comes from the API, so it is validated before it becomes a path.
@@ -193,6 +219,12 @@ impl Volumes {
             } else if let Some(claim) = persistent::used_claim(pod, volume) {
                 let made = persistent::prepare(&self.shared, pod, &claim, &volumes, (owner, change)).await?;
                 ready.insert(name.to_owned(), made);
+            } else if let Some(source) = &volume.csi {
+                let source = csi::Source::inline(source, name, (namespace, identity(pod).2));
+                let made = self.shared.csi.mount(pod, source, (owner, change)).await;
+                let path = made.map_err(|error| failed(name, error))?;
+                let read_only = volume.csi.as_ref().and_then(|source| source.read_only).unwrap_or(false);
+                ready.insert(name.to_owned(), Ready::at(path, read_only));
             } else if has_no_source(volume) {
                 let path = volumes.join("kubernetes.io~empty-dir").join(name);
                 let plan = empty_dir::Plan::of(volume, pod, &self.shared.allocatable);

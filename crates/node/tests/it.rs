@@ -7,6 +7,7 @@ mod it {
     mod allocator;
     mod cluster;
     mod cri_config;
+    mod csi;
     mod env;
     mod journal;
     mod lifecycle;

@@ -36,6 +36,8 @@ pub(crate) const CONTROL: &str = "control";
 pub(crate) const VOLUMES: &str = "volumes";
 /// The volumes of the storage class `local-path`, which outlive pods.
 pub(crate) const LOCAL_VOLUMES: &str = "volumes-local";
+/// What CSI drivers know as the directory of the kubelet.
+pub(crate) const KUBELET: &str = "kubelet";
 /// The logs of containers.
 pub(crate) const LOGS: &str = "logs";
 /// The files of pods in a runtime with a CRI socket.
@@ -46,8 +48,20 @@ pub(crate) const NODES: &str = "nodes";
 
 /// Every entry that Plumb makes, in the order of their removal: those by which a data directory is known come last, so that
 /// a removal that was interrupted can be repeated.
-const ENTRIES: [&str; 11] =
-    [KUBECONFIG, CONTROL, LOGS, VOLUMES, LOCAL_VOLUMES, CRI, NODES, PKI, builtin::FOLDER, JOURNAL, OBJECTS];
+const ENTRIES: [&str; 12] = [
+    KUBECONFIG,
+    CONTROL,
+    LOGS,
+    VOLUMES,
+    LOCAL_VOLUMES,
+    KUBELET,
+    CRI,
+    NODES,
+    PKI,
+    builtin::FOLDER,
+    JOURNAL,
+    OBJECTS,
+];
 /// Entries that a file system makes in its root.
 const OF_FILE_SYSTEM: [&str; 1] = ["lost+found"];
 

@@ -2,7 +2,8 @@
 //!
 //! - [`skip`] names a test that cannot run on a machine, and fails where it must run.
 //! - [`total_order`] checks a comparison.
-//! - With the feature `cluster`: an API server in this process, nodes, clocks that tests move, and waiting for objects.
+//! - With the feature `cluster`: an API server in this process, nodes, CSI drivers, clocks that tests move, and waiting for
+//!   objects.
 //!
 //! ```text
 //!   test ──▶ TestCluster: API server (store in memory) ◀── kube::Client of any user ── controller under test
@@ -40,6 +41,8 @@ mod clock;
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(feature = "cluster")]
+mod csi_driver;
+#[cfg(feature = "cluster")]
 mod node;
 #[cfg(feature = "cluster")]
 mod object;
@@ -52,6 +55,8 @@ mod wait;
 pub use clock::{ManualClock, virtual_clock};
 #[cfg(feature = "cluster")]
 pub use cluster::{Intercepted, Options, TestCluster};
+#[cfg(feature = "cluster")]
+pub use csi_driver::{DriverBehavior, TestDriver};
 #[cfg(feature = "cluster")]
 pub use node::TestNode;
 #[cfg(feature = "cluster")]

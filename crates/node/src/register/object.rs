@@ -21,6 +21,8 @@ const KEPT_FREE: i64 = 100 << 20;
 
 /// The annotation with the directory of a node's volumes of the class `local-path`.
 const LOCAL_VOLUMES: &str = "plumb.dev/local-volumes";
+/// The annotation of a node to which the attach/detach controller attaches volumes.
+const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// The resources that the cgroup of all pods limits. Of CPU it has a weight.
 const LIMITED: [&str; 2] = ["memory", "pid"];
@@ -43,8 +45,11 @@ pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
 
 /// The annotations that a node gives itself.
 pub(super) fn annotations(setup: &Setup) -> BTreeMap<String, String> {
-    let path = setup.local_volumes.iter().map(|path| path.to_string_lossy().into_owned());
-    path.map(|path| (LOCAL_VOLUMES.to_owned(), path)).collect()
+    // A virtual node has no volumes.
+    let Some(path) = &setup.local_volumes else { return BTreeMap::new() };
+    let own =
+        [(LOCAL_VOLUMES, path.to_string_lossy().into_owned()), (CONTROLLER_ATTACHES, "true".to_owned())];
+    own.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
 /// A new Node.

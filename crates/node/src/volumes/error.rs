@@ -37,9 +37,45 @@ pub(super) enum VolumeError {
     /// A persistent volume is of a kind that this node cannot mount.
     #[error("persistent volumes of kind {0} are not supported")]
     Kind(&'static str),
-    /// A persistent volume is a block device.
-    #[error("volumeMode Block is not supported")]
-    Block,
+    /// A persistent volume of this kind is never a block device.
+    #[error("volumeMode Block is not supported for volumes of kind {0}")]
+    Block(&'static str),
+    /// The path of a `local` volume with `volumeMode: Block` is not a block device.
+    #[error("path {0:?} is not a block device")]
+    NoDevice(String),
+    /// The driver of a volume is not registered on this node.
+    #[error("driver name {0} not found in the list of registered CSI drivers")]
+    NoDriver(String),
+    /// The driver knows no volumes of this lifecycle.
+    #[error("volume mode {mode:?} not supported by driver {driver} ({why})")]
+    Lifecycle {
+        /// The lifecycle.
+        mode: &'static str,
+        /// The driver.
+        driver: String,
+        /// What it supports.
+        why: String,
+    },
+    /// A call to the driver failed.
+    #[error(transparent)]
+    Driver(#[from] plumb_csi::DriverError),
+    /// The attacher says that the volume cannot be attached.
+    #[error("AttachVolume.Attach failed: {0}")]
+    Attach(String),
+    /// The volume is not attached to the node yet.
+    #[error("timed out waiting for external-attacher of {driver} CSI driver to attach volume {volume}")]
+    NotAttached {
+        /// The driver.
+        driver: String,
+        /// The volume.
+        volume: String,
+    },
+    /// The volume is being detached from the node.
+    #[error("volume {0} is being detached from the node")]
+    Detaching(String),
+    /// A value of a Secret for a driver is not text.
+    #[error("the value of key {0:?} of the Secret is not UTF-8")]
+    SecretText(String),
     /// The path of a `local` volume does not exist.
     #[error("path {0:?} does not exist")]
     NoPath(String),

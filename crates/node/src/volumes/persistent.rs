@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
@@ -15,7 +16,7 @@ use plumb_placement::volumes::{
 use super::error::VolumeError;
 use super::owner::{ChangePolicy, Owner};
 use super::prepared::Ready;
-use super::{Shared, blocking, host_path, nfs};
+use super::{Shared, blocking, csi, host_path, nfs};
 use crate::cri_config::{ConfigError, identity};
 
 /// The provisioner whose directories this agent makes and removes.
@@ -60,8 +61,23 @@ pub(super) async fn prepare(
         |error: VolumeError| ConfigError::Volume { volume: name.clone(), message: error.to_string() };
     check_node(shared, &volume).await.map_err(failed)?;
     let spec = volume.spec.clone().unwrap_or_default();
-    if spec.volume_mode.as_deref() == Some("Block") {
-        return Err(failed(VolumeError::Block));
+    let is_block = spec.volume_mode.as_deref() == Some("Block");
+    let claimed = csi::Claimed {
+        namespace: namespace.to_owned(),
+        name: claim.name.clone(),
+        read_only: claim.read_only,
+    };
+    if let Some(source) = csi::Source::from_volume(&volume, claimed) {
+        let path = shared.csi.mount(pod, source, (owner, change)).await.map_err(failed)?;
+        let read_only = claim.read_only;
+        return Ok(if is_block { Ready::device(path, read_only) } else { Ready::at(path, read_only) });
+    }
+    if is_block {
+        let Some(local) = &spec.local else { return Err(failed(VolumeError::Block(kind(&spec)))) };
+        let path = PathBuf::from(&local.path);
+        let found = blocking(move || device(&path).map_err(io::Error::other)).await;
+        let path = found.map_err(|error| failed(error.into()))?;
+        return Ok(Ready::device(path, claim.read_only));
     }
     let source = Source::read(shared, &volume, &spec).map_err(failed)?;
     // As upstream's plugins: files of a host path and of a server keep their groups.
@@ -168,6 +184,8 @@ impl Source {
 fn kind(spec: &PersistentVolumeSpec) -> &'static str {
     let kinds = [
         (spec.csi.is_some(), "csi"),
+        (spec.host_path.is_some(), "hostPath"),
+        (spec.nfs.is_some(), "nfs"),
         (spec.iscsi.is_some(), "iscsi"),
         (spec.fc.is_some(), "fc"),
         (spec.cephfs.is_some(), "cephfs"),
@@ -192,14 +210,30 @@ fn kind(spec: &PersistentVolumeSpec) -> &'static str {
 
 /// The directory of a `local` volume, which an administrator has made.
 fn directory(path: &Path) -> Result<PathBuf, VolumeError> {
+    if found(path)?.is_dir() {
+        Ok(path.to_owned())
+    } else {
+        Err(VolumeError::NoDirectory(path.display().to_string()))
+    }
+}
+
+/// The device of a `local` volume with `volumeMode: Block`.
+fn device(path: &Path) -> Result<PathBuf, VolumeError> {
+    if found(path)?.file_type().is_block_device() {
+        Ok(path.to_owned())
+    } else {
+        Err(VolumeError::NoDevice(path.display().to_string()))
+    }
+}
+
+/// What is at the path of a `local` volume.
+fn found(path: &Path) -> Result<fs::Metadata, VolumeError> {
     let shown = || path.display().to_string();
     if !path.is_absolute() || path.components().any(|part| part == std::path::Component::ParentDir) {
         return Err(VolumeError::NoPath(shown()));
     }
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => Ok(path.to_owned()),
-        Ok(_) => Err(VolumeError::NoDirectory(shown())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(VolumeError::NoPath(shown())),
-        Err(error) => Err(error.into()),
+        found => Ok(found?),
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
-use plumb_runtime::types::{Env, ImageMount, Mount, Propagation};
+use plumb_runtime::types::{Device, Env, ImageMount, Mount, Propagation};
 
 use super::{PreparedPod, mounted, sub_path};
 use crate::cri_config::{ConfigError, expand};
@@ -20,15 +20,22 @@ pub(super) struct Ready {
     pub(super) read_only: bool,
     /// The image that the runtime mounts, instead of a path.
     pub(super) image: Option<String>,
+    /// Whether the path is that of a block device.
+    pub(super) is_block: bool,
 }
 
 impl Ready {
     pub(super) fn at(path: PathBuf, read_only: bool) -> Self {
-        Self { path, read_only, image: None }
+        Self { path, read_only, image: None, is_block: false }
+    }
+
+    /// A block device.
+    pub(super) fn device(path: PathBuf, read_only: bool) -> Self {
+        Self { path, read_only, image: None, is_block: true }
     }
 
     pub(super) fn of_image(image: String) -> Self {
-        Self { path: PathBuf::new(), read_only: true, image: Some(image) }
+        Self { path: PathBuf::new(), read_only: true, image: Some(image), is_block: false }
     }
 }
 
@@ -91,6 +98,32 @@ impl Prepared {
             .collect()
     }
 
+    /// The block devices that a container gets.
+    pub fn devices(&self, container: &Container) -> Result<Vec<Device>, ConfigError> {
+        let wanted = container.volume_devices.iter().flatten();
+        let device = |wanted: &k8s_openapi::api::core::v1::VolumeDevice| {
+            let (volume, name) = (&wanted.name, &container.name);
+            let ready = self.kept.ready.get(volume).ok_or_else(|| {
+                ConfigError::Container(format!(
+                    "cannot find volume {volume:?} to pass into container {name:?}"
+                ))
+            })?;
+            if !ready.is_block {
+                return Err(ConfigError::Container(format!(
+                    "volume {volume} has volumeMode Filesystem, but is specified in volumeDevices"
+                )));
+            }
+            // A claim that is used read-only gives no permission to write.
+            let permissions = if ready.read_only { "r" } else { "mrw" };
+            Ok(Device {
+                container_path: absolute(&wanted.device_path),
+                host_path: ready.path.clone(),
+                permissions: permissions.to_owned(),
+            })
+        };
+        wanted.map(device).collect()
+    }
+
     fn image_of(&self, mount: &VolumeMount) -> Option<&str> {
         self.kept.ready.get(&mount.name)?.image.as_deref()
     }
@@ -107,6 +140,12 @@ impl Prepared {
             let (volume, name) = (&mount.name, &container.name);
             refuse(format!("cannot find volume {volume:?} to mount into container {name:?}"))
         })?;
+        if ready.is_block {
+            let volume = &mount.name;
+            return Err(refuse(format!(
+                "volume {volume} has volumeMode Block, but is specified in volumeMounts"
+            )));
+        }
         let host_path = match part_of(mount, env)? {
             None => ready.path.clone(),
             Some(part) => {

@@ -87,30 +87,43 @@ impl Tokens {
     }
 
     async fn request(&self, pod: &Pod, wanted: &TokenSource) -> Result<Token, kube::Error> {
-        let (_, name, uid) = identity(pod);
-        let (namespace, account) = account(pod);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: Some(wanted.audience.iter().cloned().collect()),
-                expiration_seconds: wanted.seconds,
-                bound_object_ref: Some(BoundObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    name: Some(name.to_owned()),
-                    uid: Some(uid.to_owned()),
-                }),
-            }),
-            ..TokenRequest::default()
-        };
-        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
+        let uid = identity(pod).2;
         let asked = Instant::now();
-        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        let answer = request(&self.client, pod, wanted.audience.as_deref(), wanted.seconds).await?;
         // Measured from the request on, so that the clocks of both sides need not agree.
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).or(wanted.seconds).unwrap_or(3600);
         let life = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         let text = answer.status.and_then(|status| status.token).unwrap_or_default();
         Ok(Token { text, renew: asked + renew_after(life, uid), ends: asked + life })
     }
+}
+
+/// Requests a token of the service account of a pod, which is bound to the pod.
+pub(super) async fn request(
+    client: &Client,
+    pod: &Pod,
+    audience: Option<&str>,
+    seconds: Option<i64>,
+) -> Result<TokenRequest, kube::Error> {
+    let (_, name, uid) = identity(pod);
+    let (namespace, account) = account(pod);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: Some(
+                audience.filter(|audience| !audience.is_empty()).into_iter().map(str::to_owned).collect(),
+            ),
+            expiration_seconds: seconds,
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(name.to_owned()),
+                uid: Some(uid.to_owned()),
+            }),
+        }),
+        ..TokenRequest::default()
+    };
+    let accounts = Api::<ServiceAccount>::namespaced(client.clone(), namespace);
+    accounts.create_token_request(account, &PostParams::default(), &request).await
 }
 
 /// How long a token is used before it is renewed: a little less than four fifths of its lifetime.

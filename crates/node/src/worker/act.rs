@@ -269,10 +269,12 @@ impl Worker {
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let env = environment(&self.node.objects, pod, container, &facts).await?;
         let mut image_mounts = Vec::new();
+        let mut devices = Vec::new();
         let mounts = match &self.node.volumes {
             Some(volumes) => {
                 let ready = volumes.prepare(pod).await?;
                 image_mounts = ready.image_mounts(container, &env)?;
+                devices = ready.devices(container)?;
                 let (container, env) = (container.clone(), env.clone());
                 // It reads volumes that containers write, so it runs on a blocking thread.
                 let mounts = tokio::task::spawn_blocking(move || ready.mounts(&container, attempt, &env));
@@ -284,7 +286,12 @@ impl Worker {
             return Err(GenerateError::NoImageVolumes);
         }
         let config = cri_config::container(pod, container, attempt, resources, image, env, mounts)?;
-        Ok(ContainerConfig { image_mounts, log_limits: self.node.sandbox_defaults.log_limits, ..config })
+        Ok(ContainerConfig {
+            image_mounts,
+            devices,
+            log_limits: self.node.sandbox_defaults.log_limits,
+            ..config
+        })
     }
 
     /// The pod's addresses.

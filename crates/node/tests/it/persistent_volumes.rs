@@ -5,17 +5,18 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 
 use k8s_openapi::api::core::v1::{Node as ApiNode, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_node::cri_config::ConfigError;
 use plumb_node::volumes::LocalVolumeError;
 use plumb_testkit::object;
+use rustix::mount::{MountFlags, mount, mount_remount};
 use serde_json::{Value, json};
 
 use super::cluster::NODE;
-use super::volumes::{Node, at, mode, mounts, text, uid};
+use super::volumes::{Node, at, may_mount, mode, mounts, text, uid};
 
 /// A claim of this name that is bound to a volume of this name, with the source that the volume has.
-async fn bind(node: &Node, name: &str, source: Value) {
+pub(super) async fn bind(node: &Node, name: &str, source: Value) {
     let spec = json!({
         "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name,
         "resources": { "requests": { "storage": "1Gi" } },
@@ -42,7 +43,7 @@ async fn bind(node: &Node, name: &str, source: Value) {
     volumes.create(&PostParams::default(), &object(volume)).await.unwrap();
 }
 
-async fn add_node(node: &Node) {
+pub(super) async fn add_node(node: &Node) {
     let own = json!({ "metadata": { "name": NODE, "labels": { "kubernetes.io/hostname": NODE } } });
     let nodes = Api::<ApiNode>::all(node.cluster.admin());
     nodes.create(&PostParams::default(), &object(own)).await.unwrap();
@@ -58,11 +59,11 @@ fn provisioned(node: &Node, name: &str, on: &str) -> Value {
     })
 }
 
-fn uses(claim: &str) -> Value {
+pub(super) fn uses(claim: &str) -> Value {
     json!([{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }])
 }
 
-async fn refusal(node: &Node, pod: &Pod) -> String {
+pub(super) async fn refusal(node: &Node, pod: &Pod) -> String {
     node.volumes.prepare(pod).await.unwrap_err().to_string()
 }
 
@@ -124,12 +125,12 @@ async fn a_volume_that_this_node_does_not_have_is_refused() {
         (
             "driver",
             json!({ "csi": { "driver": "x.example", "volumeHandle": "1" } }),
-            "persistent volumes of kind csi are not supported".to_owned(),
+            "driver name x.example not found in the list of registered CSI drivers".to_owned(),
         ),
         (
             "block",
             json!({ "hostPath": { "path": "/tmp" }, "volumeMode": "Block" }),
-            "volumeMode Block is not supported".to_owned(),
+            "volumeMode Block is not supported for volumes of kind hostPath".to_owned(),
         ),
         (
             "typed",
@@ -184,4 +185,57 @@ async fn a_static_volume_is_mounted_read_only_and_with_the_group_that_the_pod_as
     node.volumes.clear(uid(&pod)).await.unwrap();
     node.volumes.remove_local("disk").await.unwrap();
     assert!(disk.join("old").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_or_read_only_is_named_to_the_pod_and_loses_nothing() {
+    if !may_mount() {
+        return;
+    }
+    let node = Node::start();
+    add_node(&node).await;
+    for name in ["pvc-1", "pvc-2"] {
+        bind(&node, name, provisioned(&node, name, NODE)).await;
+    }
+    // The directory itself, one volume and one file: then it is full.
+    let disk = node.folder.path().join("local");
+    fs::create_dir(&disk).unwrap();
+    mount("tmpfs", &disk, "tmpfs", MountFlags::empty(), c"nr_inodes=3").unwrap();
+    let first = node.pod(uses("pvc-1"), json!({})).await;
+    let prepared = node.prepare(&first).await;
+    fs::write(at(&prepared, &first, "/data").join("row"), "1").unwrap();
+    let second = node.pod(uses("pvc-2"), json!({})).await;
+    let failed = "MountVolume.SetUp failed for volume \"pvc-2\" : ";
+    let full = format!("{failed}No space left on device (os error 28)");
+    assert_eq!(refusal(&node, &second).await, full);
+
+    mount_remount(&disk, MountFlags::RDONLY, c"").unwrap();
+    let read_only = format!("{failed}Read-only file system (os error 30)");
+    assert_eq!(refusal(&node, &second).await, read_only);
+    let again = node.pod(uses("pvc-1"), json!({})).await;
+    let prepared = node.prepare(&again).await;
+    assert_eq!(text(at(&prepared, &again, "/data").join("row")), "1");
+
+    mount_remount(&disk, MountFlags::empty(), c"nr_inodes=9").unwrap();
+    node.prepare(&second).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_deleted_while_its_pod_starts_is_not_mounted_and_stays_with_a_pod_that_runs() {
+    let node = Node::start();
+    add_node(&node).await;
+    bind(&node, "pvc-1", provisioned(&node, "pvc-1", NODE)).await;
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(node.cluster.admin());
+    // As if another pod had it.
+    let kept = Patch::Merge(json!({ "metadata": { "finalizers": ["kubernetes.io/pvc-protection"] } }));
+    claims.patch("pvc-1", &PatchParams::default(), &kept).await.unwrap();
+    claims.delete("pvc-1", &DeleteParams::default()).await.unwrap();
+    let mut pod = node.pod(uses("pvc-1"), json!({})).await;
+    let refused = refusal(&node, &pod).await;
+    assert!(refused.ends_with("error processing PVC default/pvc-1: PVC is being deleted"), "{refused}");
+    assert!(!node.folder.path().join("local/pvc-1").exists());
+    // An agent that was restarted finds it with its pod.
+    pod.status.get_or_insert_default().phase = Some("Running".to_owned());
+    let prepared = node.prepare(&pod).await;
+    assert!(at(&prepared, &pod, "/data").exists());
 }

@@ -113,6 +113,7 @@ impl Site {
         config.volumes = self.has_volumes.then(|| VolumeDirectories {
             root: self.volumes(),
             local: self.folder.path().join("volumes-local"),
+            kubelet: self.folder.path().join("kubelet"),
         });
         self.node.start_agent(config).await;
     }

@@ -57,7 +57,8 @@ impl Issuer {
 async fn prepared(issuer: &Issuer, root: PathBuf) -> (Volumes, PathBuf) {
     let (node, local) = ("n1".to_owned(), root.join("local"));
     let objects = Objects::new(issuer.client());
-    let config = VolumesConfig { node, root, local, objects, allocatable: BTreeMap::new() };
+    let kubelet = root.join("kubelet");
+    let config = VolumesConfig { node, root, local, kubelet, objects, allocatable: BTreeMap::new() };
     let volumes = Volumes::new(config, issuer.client());
     let token = json!({ "path": "token", "expirationSeconds": 600, "audience": "vault" });
     let pod: Pod = serde_json::from_value(json!({

@@ -54,6 +54,16 @@ impl Node {
         self.cluster.pod(spec).await
     }
 
+    /// The directory that CSI drivers know as that of the kubelet.
+    pub(super) fn kubelet(&self) -> PathBuf {
+        self.folder.path().join("kubelet")
+    }
+
+    /// Replaces the volumes by new ones on the same directories, as after a restart of the agent.
+    pub(super) fn restart(&mut self) {
+        self.volumes = volumes(&self.cluster, self.folder.path(), &self.objects);
+    }
+
     pub(super) async fn prepare(&self, pod: &Pod) -> Prepared {
         self.volumes.prepare(pod).await.unwrap()
     }
@@ -64,6 +74,7 @@ fn volumes(cluster: &Cluster, folder: &Path, objects: &Objects) -> Volumes {
         node: "n1".to_owned(),
         root: folder.join("pods"),
         local: folder.join("local"),
+        kubelet: folder.join("kubelet"),
         objects: objects.clone(),
         allocatable: serde_json::from_value(json!({ "cpu": "4", "memory": "1Gi" })).unwrap(),
     };

@@ -50,7 +50,7 @@ use super::{cri, policies};
 use crate::cli::{
     CpuPolicy, DieAt, EnforceNodeAllocatable, OnNode, RuntimeDelay, RuntimeKind, may_run_containers,
 };
-use crate::data_dir::{JOURNAL, LOCAL_VOLUMES, LOGS, VOLUMES};
+use crate::data_dir::{JOURNAL, KUBELET, LOCAL_VOLUMES, LOGS, VOLUMES};
 use crate::pod_network::PodNetwork;
 
 /// The interval of checks for pressure on the machine.
@@ -484,6 +484,7 @@ impl NodeEnvironment {
             volumes: (!is_virtual).then(|| plumb_node::VolumeDirectories {
                 root: self.data.join(VOLUMES),
                 local: self.data.join(LOCAL_VOLUMES),
+                kubelet: self.data.join(KUBELET),
             }),
             image_gc: match self.kind {
                 RuntimeKind::Builtin => Some(args.image_gc(Some(self.data.clone()))),
