@@ -11,12 +11,14 @@
 //! | controller | module | upstream's |
 //! |---|---|---|
 //! | binds claims to volumes, and releases volumes | [`binder`] | `persistent-volume-binder` |
+//! | attaches volumes to nodes, and detaches them | [`attach_detach`] | `attachdetach-controller` |
 //! | creates the claims of generic ephemeral volumes | [`ephemeral`] | `ephemeral-volume-controller` |
 //! | provisions directories of nodes, grows and removes them | [`local_path`] | Rancher's local-path-provisioner |
 //!
 //! Protection of claims and volumes in use is in [`crate::protection`]; what matches what in
 //! [`plumb_placement::volumes`], which the scheduler shares.
 
+pub mod attach_detach;
 pub mod binder;
 pub mod claim;
 pub mod ephemeral;

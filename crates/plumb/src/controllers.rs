@@ -77,6 +77,8 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(horizontal_pod_autoscaler::run(as_autoscaler, factory, autoscaling));
     running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
     running.spawn(volumes::binder::run(clients(volumes::binder::NAME), factory, clock.clone()));
+    let attaching = clients(volumes::attach_detach::NAME);
+    running.spawn(volumes::attach_detach::run(attaching, factory, clock.clone()));
     running.spawn(volumes::local_path::run(clients(volumes::local_path::NAME), factory, clock.clone()));
     let provisioner = clients(volumes::local_path::NAME).write;
     running.spawn(

@@ -14,6 +14,7 @@ mod it {
     mod commands;
     mod conformance;
     mod containerd;
+    mod csi;
     mod descriptors;
     mod dice;
     mod differential;

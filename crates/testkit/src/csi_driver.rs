@@ -1,5 +1,7 @@
 //! A CSI driver in this process: its node service, and the registration socket. It mounts directories of its own.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;

@@ -1,11 +1,11 @@
 //! Persistent volumes and their claims, as clients see them. The test plays the scheduler: it selects nodes.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use plumb_controllers::volumes::local_path;
-use plumb_testkit::{until, until_gone};
+use plumb_testkit::{event, until, until_gone};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -166,4 +166,69 @@ async fn an_ephemeral_volume_has_a_claim_that_goes_with_its_pod() {
     cluster.until::<PersistentVolumeClaim>("p-scratch", |_| true).await;
     cluster.api::<Pod>().delete("p", &DeleteParams::default()).await.unwrap();
     until_gone(&cluster.api::<PersistentVolumeClaim>(), "p-scratch").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_a_driver_is_attached_to_one_node_and_detached_once_it_is_unmounted() {
+    let cluster = Cluster::without_nodes();
+    for name in ["a", "b"] {
+        let annotations = json!({ "volumes.kubernetes.io/controller-managed-attach-detach": "true" });
+        create::<Node>(&cluster, json!({ "metadata": { "name": name, "annotations": annotations } })).await;
+    }
+    let source = json!({ "driver": "d.example", "volumeHandle": "h" });
+    let mut disk = volume("disk", "1Gi", &[("csi", source)]);
+    disk["spec"].as_object_mut().unwrap().remove("hostPath");
+    create::<PersistentVolume>(&cluster, disk).await;
+    cluster.create::<PersistentVolumeClaim>(claim("data", "1Gi", Some("manual"))).await;
+    cluster.until("data", is_in("Bound")).await;
+    let pod = |name: &str, node: &str| {
+        json!({ "metadata": { "name": name }, "spec": {
+            "nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "x" }],
+            "tolerations": [{ "operator": "Exists" }],
+            "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }],
+        } })
+    };
+    cluster.create::<Pod>(pod("first", "a")).await;
+    let attachments = Api::<VolumeAttachment>::all(cluster.client.clone());
+    let name = plumb_csi::attachment_name("h", "d.example", "a");
+    let attachment = until(&attachments, &name, |_| true).await;
+    assert_eq!((attachment.spec.attacher.as_str(), attachment.spec.node_name.as_str()), ("d.example", "a"));
+
+    // The test plays external-attacher.
+    let finalizer = json!({ "metadata": { "finalizers": ["external-attacher/d-example"] } });
+    attachments.patch(&name, &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    let attached = Patch::Merge(json!({ "status": { "attached": true } }));
+    attachments.patch_status(&name, &PatchParams::default(), &attached).await.unwrap();
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    let shown = |node: &Node| {
+        let attached = node.status.as_ref().and_then(|status| status.volumes_attached.clone());
+        attached.unwrap_or_default().into_iter().map(|volume| volume.name).collect::<Vec<_>>()
+    };
+    let unique = "kubernetes.io/csi/d.example^h".to_owned();
+    until(&nodes, "a", |node| shown(node) == [unique.clone()]).await;
+    event(&cluster.client, "first", "SuccessfulAttachVolume", 1).await;
+
+    // A second node does not get it.
+    cluster.create::<Pod>(pod("second", "b")).await;
+    let refused = event(&cluster.client, "second", "FailedAttachVolume", 1).await;
+    let message = "Multi-Attach error for volume \"disk\" Volume is already used by pod(s) first";
+    assert_eq!(refused.message.as_deref(), Some(message));
+
+    // Its node still has it when the pod is deleted.
+    let in_use = |names: &[&str]| {
+        Patch::Merge(json!({ "status": {
+        "volumesInUse": names, "conditions": [{ "type": "Ready", "status": "True" }],
+    } }))
+    };
+    nodes.patch_status("a", &PatchParams::default(), &in_use(&[&unique])).await.unwrap();
+    cluster.api::<Pod>().delete("first", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster.api::<Pod>(), "first").await;
+    assert!(attachments.get(&name).await.unwrap().metadata.deletion_timestamp.is_none());
+    nodes.patch_status("a", &PatchParams::default(), &in_use(&[])).await.unwrap();
+    until(&attachments, &name, |attachment| attachment.metadata.deletion_timestamp.is_some()).await;
+    until(&nodes, "a", |node| shown(node).is_empty()).await;
+    let detached = json!({ "metadata": { "finalizers": null } });
+    attachments.patch(&name, &PatchParams::default(), &Patch::Merge(detached)).await.unwrap();
+    // Now the second node gets it.
+    until(&attachments, &plumb_csi::attachment_name("h", "d.example", "b"), |_| true).await;
 }

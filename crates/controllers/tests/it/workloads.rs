@@ -68,6 +68,8 @@ impl Cluster {
         let factory = manager.factory();
         running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
         running.spawn(volumes::binder::run(clients(volumes::binder::NAME), factory, clock.clone()));
+        let attaching = clients(volumes::attach_detach::NAME);
+        running.spawn(volumes::attach_detach::run(attaching, factory, clock.clone()));
         running.spawn(volumes::local_path::run(clients(volumes::local_path::NAME), factory, clock.clone()));
         running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
         running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
