@@ -26,6 +26,8 @@ pub(crate) enum FilterFailure {
     },
     /// A claim with access mode `ReadWriteOncePod` is used by another pod.
     ClaimInUse,
+    /// The node would have more volumes of a driver than it can.
+    VolumeLimit,
     /// The volumes of the pod, with the reasons.
     Volumes(Vec<&'static str>),
     /// The node lacks the label of a topology spread constraint.
@@ -52,6 +54,7 @@ impl FilterFailure {
                 "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by \
                  another pod"
             }
+            Self::VolumeLimit => "node(s) exceed max volume count",
             Self::Volumes(reasons) => return reasons.clone(),
             Self::MissingTopologyLabel => {
                 "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -69,6 +72,7 @@ impl FilterFailure {
         match self {
             Self::HostPorts
             | Self::ClaimInUse
+            | Self::VolumeLimit
             | Self::TopologySpread
             | Self::PodAntiAffinity
             | Self::ExistingAntiAffinity => true,
@@ -292,6 +296,7 @@ impl<'a> CycleState<'a> {
         let properties = node_info.properties.as_ref()?;
         self.filter_node(&node_info.name, properties)
             .or_else(|| filter_resources(self.requirements, node_info, properties, uid))
+            .or_else(|| self.filter_limits(node_info))
             .or_else(|| self.filter_volumes(&node_info.name, properties))
             .or_else(|| self.filter_pods(properties))
     }
@@ -313,6 +318,13 @@ impl<'a> CycleState<'a> {
             return Some(FilterFailure::UntoleratedTaint);
         }
         (!requirements.node_affinity.matches(name, &properties.labels)).then_some(FilterFailure::NodeAffinity)
+    }
+
+    fn filter_limits(&self, node_info: &NodeInfo) -> Option<FilterFailure> {
+        let own = (self.requirements.namespace.as_str(), self.requirements.claims.as_slice());
+        let others = node_info.pods.values().map(|pod| (&*pod.namespace, pod.class.claims.as_slice()));
+        let exceeds = self.cache.volumes.exceeds_limit(&node_info.name, own, others);
+        exceeds.then_some(FilterFailure::VolumeLimit)
     }
 
     fn filter_volumes(&self, name: &str, properties: &NodeProperties) -> Option<FilterFailure> {

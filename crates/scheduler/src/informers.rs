@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plumb_client::Api;
 use plumb_controller_runtime::metrics::Metrics;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent, Watchable};
@@ -28,6 +28,7 @@ pub(crate) struct Informers {
     claims: Informer<PersistentVolumeClaim>,
     volumes: Informer<PersistentVolume>,
     classes: Informer<StorageClass>,
+    csi_nodes: Informer<CSINode>,
     _running: JoinSet<()>,
 }
 
@@ -43,6 +44,7 @@ impl Informers {
             claims: Informer::start(&mut running, config, WatchConfig::default()),
             volumes: Informer::start(&mut running, config, WatchConfig::default()),
             classes: Informer::start(&mut running, config, WatchConfig::default()),
+            csi_nodes: Informer::start(&mut running, config, WatchConfig::default()),
             _running: running,
         }
     }
@@ -57,6 +59,7 @@ impl Informers {
             claims: self.claims.subscribe(),
             volumes: self.volumes.subscribe(),
             classes: self.classes.subscribe(),
+            csi_nodes: self.csi_nodes.subscribe(),
         }
     }
 }
@@ -70,6 +73,7 @@ pub(crate) struct Subscriptions {
     pub(crate) claims: mpsc::Receiver<WatchEvent<PersistentVolumeClaim>>,
     pub(crate) volumes: mpsc::Receiver<WatchEvent<PersistentVolume>>,
     pub(crate) classes: mpsc::Receiver<WatchEvent<StorageClass>>,
+    pub(crate) csi_nodes: mpsc::Receiver<WatchEvent<CSINode>>,
 }
 
 type Subscriber<K> = mpsc::Sender<WatchEvent<K>>;

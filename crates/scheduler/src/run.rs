@@ -93,6 +93,7 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
         mut claims,
         mut volumes,
         mut classes,
+        mut csi_nodes,
     } = informers;
     let mut scheduler = Scheduler::new(config, recorder, set_aside);
     let mut tick = tokio::time::interval(FLUSH_INTERVAL);
@@ -105,6 +106,8 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
     scheduler.planner.handle_budgets(event);
     let Some(event) = classes.recv().await else { return };
     scheduler.planner.handle_classes(event);
+    let Some(event) = csi_nodes.recv().await else { return };
+    scheduler.planner.handle_csi_nodes(event);
     let Some(event) = volumes.recv().await else { return };
     scheduler.planner.handle_volumes(event);
     let Some(event) = claims.recv().await else { return };
@@ -121,6 +124,7 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
             Some(event) = namespaces.recv() => scheduler.planner.handle_namespaces(event),
             Some(event) = budgets.recv() => scheduler.planner.handle_budgets(event),
             Some(event) = classes.recv() => scheduler.planner.handle_classes(event),
+            Some(event) = csi_nodes.recv() => scheduler.planner.handle_csi_nodes(event),
             Some(event) = volumes.recv() => scheduler.planner.handle_volumes(event),
             Some(event) = claims.recv() => scheduler.planner.handle_claims(event, Instant::now()),
             Some(event) = pods.recv() => {
@@ -136,6 +140,7 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
         drain(&mut budgets, |event| scheduler.planner.handle_budgets(event));
         drain(&mut namespaces, |event| scheduler.planner.handle_namespaces(event));
         drain(&mut classes, |event| scheduler.planner.handle_classes(event));
+        drain(&mut csi_nodes, |event| scheduler.planner.handle_csi_nodes(event));
         drain(&mut volumes, |event| scheduler.planner.handle_volumes(event));
         drain(&mut claims, |event| scheduler.planner.handle_claims(event, now));
         drain(&mut pods, |event| scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, now)));

@@ -1,5 +1,5 @@
 //! The volumes of pods: whether the claims of a pod let it run on a node, and what is bound once a node is selected
-//! (upstream: the plugins `VolumeBinding` and `VolumeRestrictions`).
+//! (upstream: the plugins `VolumeBinding`, `VolumeRestrictions` and `NodeVolumeLimits`).
 //!
 //! ```text
 //!   claims ──▶ bound: the node must match the affinity of the volume
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plumb_controller_runtime::ObjectRef;
 use plumb_placement::volumes::{
     Finder, NO_PROVISIONER, SELECTED_NODE, annotation, class_of_claim, class_of_volume, find_match,
@@ -72,6 +72,8 @@ pub(crate) struct VolumeCache {
     assumed: HashMap<ObjectRef, Assumed>,
     /// How many assigned or assumed pods use a claim.
     users: HashMap<ObjectRef, usize>,
+    /// How many volumes of each driver a node can have, by the name of the node.
+    limits: HashMap<String, BTreeMap<String, usize>>,
 }
 
 #[derive(Clone, Debug)]
@@ -150,6 +152,73 @@ impl VolumeCache {
 
     pub(crate) fn classes(&self) -> impl Iterator<Item = &String> {
         self.classes.keys()
+    }
+
+    /// Updates what the drivers of a node can have; returns whether that differs.
+    pub(crate) fn update_limits(&mut self, node: &CSINode) -> bool {
+        let limits = node.spec.drivers.iter().filter_map(|driver| {
+            let count = driver.allocatable.as_ref()?.count?;
+            Some((driver.name.clone(), usize::try_from(count).unwrap_or_default()))
+        });
+        let limits: BTreeMap<String, usize> = limits.collect();
+        let name = ObjectRef::of(node).name;
+        if limits.is_empty() {
+            return self.remove_limits(&name);
+        }
+        self.limits.insert(name, limits.clone()) != Some(limits)
+    }
+
+    pub(crate) fn remove_limits(&mut self, node: &str) -> bool {
+        self.limits.remove(node).is_some()
+    }
+
+    pub(crate) fn limited_nodes(&self) -> impl Iterator<Item = &String> {
+        self.limits.keys()
+    }
+
+    /// Whether a node would have more volumes of a driver than it can, with a pod of these claims beside those that it has
+    /// (upstream: the plugin `NodeVolumeLimits`). Volumes that are written in pods do not count, as upstream.
+    pub(crate) fn exceeds_limit<'a>(
+        &self,
+        node: &str,
+        (namespace, claims): (&str, &[PodClaim]),
+        others: impl Iterator<Item = (&'a str, &'a [PodClaim])>,
+    ) -> bool {
+        let Some(limits) = self.limits.get(node).filter(|_| !claims.is_empty()) else { return false };
+        let volumes = |namespace: &str, claims: &[PodClaim]| -> Vec<(String, String)> {
+            let all = claims.iter().filter_map(|claim| self.driver_volume(namespace, &claim.name));
+            all.filter(|(driver, _)| limits.contains_key(driver)).collect()
+        };
+        let mut added: BTreeSet<(String, String)> = volumes(namespace, claims).into_iter().collect();
+        if added.is_empty() {
+            return false;
+        }
+        let used: BTreeSet<(String, String)> =
+            others.flat_map(|(namespace, claims)| volumes(namespace, claims)).collect();
+        added.retain(|volume| !used.contains(volume));
+        let count = |all: &BTreeSet<(String, String)>, driver: &str| {
+            all.iter().filter(|(of, _)| of == driver).count()
+        };
+        limits.iter().any(|(driver, limit)| {
+            let new = count(&added, driver);
+            new > 0 && count(&used, driver) + new > *limit
+        })
+    }
+
+    /// The driver of a claim's volume, and the volume; of a claim that is not bound the driver that is to provision it.
+    fn driver_volume(&self, namespace: &str, name: &str) -> Option<(String, String)> {
+        let claim = self.claims.get(&ObjectRef::namespaced(namespace, name))?;
+        let named = claim.spec.as_ref()?.volume_name.as_deref().unwrap_or_default();
+        match self.volumes.get(named) {
+            Some(volume) => {
+                let source = volume.spec.as_ref()?.csi.as_ref()?;
+                Some((source.driver.clone(), source.volume_handle.clone()))
+            }
+            None => {
+                let class = self.classes.get(class_of_claim(claim))?;
+                Some((class.provisioner.clone(), format!("{namespace}/{name}")))
+            }
+        }
     }
 
     /// Counts a pod that uses these claims, or no longer does.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_placement::volumes::{SELECTED_NODE, annotation, is_fully_bound};
 use tokio::time::Instant;
@@ -179,6 +179,23 @@ impl Planner {
             WatchEvent::Deleted(volume) => self.cache.volumes.remove_volume(&volume.name),
         }
         self.cache.changes.volumes = true;
+    }
+
+    /// Handles a watch event of what the CSI drivers of nodes can have.
+    pub fn handle_csi_nodes(&mut self, event: WatchEvent<CSINode>) {
+        let volumes = &mut self.cache.volumes;
+        self.cache.changes.volumes |= match event {
+            WatchEvent::Restarted(nodes) => {
+                let listed: std::collections::HashSet<String> =
+                    nodes.iter().map(|node| ObjectRef::of(node).name).collect();
+                let gone = volumes.limited_nodes().filter(|name| !listed.contains(*name));
+                let gone: Vec<String> = gone.cloned().collect();
+                let was_limited = gone.iter().fold(false, |any, name| volumes.remove_limits(name) | any);
+                nodes.iter().fold(was_limited, |any, node| volumes.update_limits(node) | any)
+            }
+            WatchEvent::Applied(node) => volumes.update_limits(&node),
+            WatchEvent::Deleted(node) => volumes.remove_limits(&node.name),
+        };
     }
 
     /// Handles a watch event of storage classes.

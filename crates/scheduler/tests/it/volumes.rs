@@ -1,7 +1,7 @@
 //! Volumes of pods: where their claims let them run, and when they are bound. The tests play the binder.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_scheduler::{Decision, VolumeBinding};
 use serde_json::{Value, json};
@@ -233,4 +233,46 @@ fn a_claim_for_one_pod_is_used_by_one_pod() {
     cluster.pass(2);
     cluster.run_until_idle();
     assert!(cluster.node_of("q").is_some());
+}
+
+#[test]
+fn a_node_gets_no_more_volumes_of_a_driver_than_it_can_have() {
+    let csi_node = |name: &str, count: Option<i32>| -> CSINode {
+        let allocatable = count.map(|count| json!({ "count": count }));
+        let driver = json!({ "name": "d.example", "nodeID": name, "allocatable": allocatable });
+        serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "drivers": [driver] } }))
+            .unwrap()
+    };
+    let mut cluster = two();
+    for (node, count) in [("a", 1), ("b", 0)] {
+        let limited = csi_node(node, Some(count));
+        cluster.planner.handle_csi_nodes(WatchEvent::Applied(Box::new(limited)));
+    }
+    for name in ["one", "two"] {
+        let mut volume = volume(&format!("v-{name}"), "immediate", None);
+        let source = json!({ "driver": "d.example", "volumeHandle": name });
+        volume.spec.as_mut().unwrap().csi = serde_json::from_value(source).unwrap();
+        cluster.volume(volume);
+        cluster.claim(bound(name, "immediate", &format!("v-{name}")));
+    }
+    // One that is not bound yet counts as a volume of its provisioner.
+    cluster.planner.handle_classes(WatchEvent::Applied(Box::new(class(
+        "csi",
+        "d.example",
+        "WaitForFirstConsumer",
+    ))));
+    cluster.claim(claim("three", "csi", &[]));
+    for (pod_name, claim, node) in
+        [("p", "one", Some("a")), ("q", "two", None), ("r", "three", None), ("s", "one", Some("a"))]
+    {
+        cluster.update(pod(pod_name, 100, uses(claim)));
+        cluster.run_until_idle();
+        assert_eq!(cluster.node_of(pod_name), node, "{pod_name}");
+    }
+    assert!(cluster.messages["q"].contains("2 node(s) exceed max volume count"), "{}", cluster.messages["q"]);
+    // Without a limit there is none.
+    cluster.planner.handle_csi_nodes(WatchEvent::Applied(Box::new(csi_node("b", None))));
+    cluster.pass(20);
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("q"), Some("b"));
 }
