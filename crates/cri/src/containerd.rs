@@ -15,13 +15,13 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use crate::api;
-use plumb_grpc::Connection;
 use crate::error::from_status;
-use plumb_grpc::{Code, Status};
 use messages::{
     CreateLease, DeleteLease, Descriptor, GetImage, Image, ImageMessage, Lease, WriteAction, WriteContent,
     WriteContentResponse,
 };
+use plumb_grpc::Connection;
+use plumb_grpc::{Code, Status};
 
 /// The containerd namespace of pods.
 const NAMESPACE: &str = "k8s.io";

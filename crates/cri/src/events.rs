@@ -13,9 +13,9 @@ use plumb_runtime::types::{ContainerChange, ContainerFilter, Event, SandboxFilte
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::error::is_unimplemented;
-use plumb_grpc::Messages;
 use crate::names::CLUSTER;
 use crate::{State, api, convert};
+use plumb_grpc::Messages;
 use relist::{Change, Listing};
 
 /// The interval between two lists of a runtime without events, as that of the kubelet's PLEG.

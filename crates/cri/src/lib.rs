@@ -50,8 +50,8 @@ use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
 use cgroups::Cgroups;
-use plumb_grpc::Connection;
 use error::{from_status, is_unimplemented};
+use plumb_grpc::Connection;
 use sandboxes::Sandboxes;
 use systemd::{Systemd, UnitManager};
 use updates::Updates;

@@ -21,10 +21,10 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::cgroups::actual;
 use crate::error::{from_status, is_unimplemented};
-use plumb_grpc::Status;
 use crate::names::CLUSTER;
 use crate::stats::Running;
 use crate::{Cri, State, api, convert, hosts, ipv4};
+use plumb_grpc::Status;
 
 /// The path of a call of the runtime service.
 macro_rules! runtime_call {

@@ -97,11 +97,7 @@ impl Connection {
     }
 
     /// Makes a call whose response is a stream.
-    pub async fn subscribe(
-        &self,
-        path: &'static str,
-        request: impl Message,
-    ) -> Result<Messages, Status> {
+    pub async fn subscribe(&self, path: &'static str, request: impl Message) -> Result<Messages, Status> {
         self.open(path, &[], Full::new(message::encoded(&request)).boxed_unsync()).await
     }
 

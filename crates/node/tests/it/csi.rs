@@ -9,8 +9,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use plumb_csi::api::{
     NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnstageVolumeRequest,
 };
-use plumb_testkit::{DriverBehavior, TestDriver, eventually, object, until};
 use plumb_supervise::Supervisor;
+use plumb_testkit::{DriverBehavior, TestDriver, eventually, object, until};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
