@@ -24,6 +24,7 @@
 //! | is the change valid? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
 //! | does the node admit it? | [`admission`], and in which order: [`queue`] |
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
+//! | may a node raise a limit itself, and by how much? | [`growth`] |
 //! | how do resources and cgroup values convert? | [`cgroup`], [`oom`] |
 //! | what is its status? | [`status`] |
 //! | which rules apply? | [`rules`], with [`features`] |
@@ -39,6 +40,7 @@ pub mod announced;
 pub mod cgroup;
 pub mod defaulting;
 pub mod features;
+pub mod growth;
 pub mod limit_range;
 pub mod list;
 pub mod memory;

@@ -9,6 +9,7 @@ mod it {
     mod cluster;
     mod defaulting;
     mod fuzz;
+    mod growth;
     mod laws;
     mod laws_validation;
     mod matrix;
