@@ -447,6 +447,8 @@ impl Agent {
                 // The workers themselves cause these.
                 ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
             },
+            // The agent watches no container's memory yet.
+            Event::MemoryPressure { .. } => return,
             Event::LimitRestored { sandbox, .. } => (sandbox, Message::LimitRestored),
             Event::UpdateFinished { sandbox, .. } => (sandbox, Message::UpdateFinished),
             Event::Missed(_) => {

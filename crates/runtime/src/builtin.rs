@@ -28,6 +28,7 @@ mod nat;
 mod network;
 mod open;
 mod port_forward;
+mod pressure;
 mod program;
 mod pulls;
 mod runtime;

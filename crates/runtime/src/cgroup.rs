@@ -21,6 +21,7 @@ mod group;
 mod guard;
 mod layout;
 mod notifier;
+mod pressure;
 mod tree;
 mod usage;
 mod v1;

@@ -58,6 +58,8 @@ pub enum Call {
     SandboxStats,
     ListSandboxStats,
     ReclaimMemory,
+    WatchMemory,
+    MemoryPressure,
     ListImages,
     ImageStatus,
     PullImage,

@@ -10,8 +10,9 @@ use crate::error::{Error, Result};
 use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Credentials,
-    Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
-    SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
+    Event, ExecOutput, FilesystemUsage, Image, LinuxResources, MemoryPressure, MemoryWatch, QosClass,
+    Resources, RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus,
+    StatsFilter, Version,
 };
 
 /// A stream of container events. It ends when the runtime does.
@@ -159,6 +160,19 @@ pub trait Runtime: Send + Sync + 'static {
     async fn reclaim_memory(&self, id: &ContainerId, bytes: u64) -> Result<u64> {
         let _ = bytes;
         Err(Error::Unsupported(format!("memory cannot be reclaimed from container {id}")))
+    }
+
+    /// Sends [`Event::MemoryPressure`] when a running container comes near its memory limit, and has it held when it reaches the
+    /// limit, instead of killed. Replaces the watch before; none ends it, and with it the hold. An event is sent at once
+    /// if the container is near its limit already.
+    async fn watch_memory(&self, id: &ContainerId, watch: Option<MemoryWatch>) -> Result<()> {
+        let _ = watch;
+        Err(Error::Unsupported(format!("the memory of container {id} cannot be watched")))
+    }
+
+    /// How near a running container is to its memory limit.
+    async fn memory_pressure(&self, id: &ContainerId) -> Result<MemoryPressure> {
+        Err(Error::Unsupported(format!("the memory pressure of container {id} cannot be read")))
     }
 
     /// The images on this node.

@@ -19,6 +19,7 @@ mod destination;
 mod exec;
 mod failure;
 mod files;
+mod hold;
 mod identity;
 mod init;
 mod log;

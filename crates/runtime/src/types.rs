@@ -7,6 +7,7 @@ mod container;
 mod cpuset;
 mod event;
 mod image;
+mod pressure;
 mod resources;
 mod sandbox;
 mod security;
@@ -25,6 +26,7 @@ pub use image::{FilesystemUsage, Image};
 pub use jiff::Timestamp;
 pub use plumb_oci::Credentials;
 pub use plumb_resize::qos::QosClass;
+pub use pressure::{MemoryPressure, MemoryWatch};
 pub use resources::{HugepageLimit, LinuxResources, Resources, WindowsResources};
 pub use sandbox::{
     Dns, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, Sandbox, SandboxConfig, SandboxFilter,

@@ -81,7 +81,10 @@ impl Life {
                     }
                 }
                 Some(
-                    Event::Container { .. } | Event::LimitRestored { .. } | Event::UpdateFinished { .. },
+                    Event::Container { .. }
+                    | Event::LimitRestored { .. }
+                    | Event::MemoryPressure { .. }
+                    | Event::UpdateFinished { .. },
                 ) => {}
                 // Some were missed: it may be among them.
                 Some(Event::Missed(_)) => match self.runtime.container_status(&self.id).await {

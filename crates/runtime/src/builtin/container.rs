@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::client;
 use super::guard::GroupGuard;
 use super::life::{Life, lost};
+use super::pressure::Hold;
 use super::specify::{Parts, device_rules, linux, specify};
 use super::state::{ContainerEntry, ContainerRecord, State, WatchedContainer};
 use crate::cgroup::Notification;
@@ -94,8 +95,11 @@ impl State {
             config,
         };
         let (whose, around) = ((sandbox_id.clone(), Some(id.clone())), Some(sandbox.guard.clone()));
+        let hold = Hold::load(&folder);
+        let held = Some(hold.clone());
         let entry = Arc::new(ContainerEntry {
-            guard: GroupGuard::of(self.context(), &folder, &group, whose, notifications, around),
+            guard: GroupGuard::of(self.context(), &folder, &group, whose, notifications, around, held),
+            hold,
             folder,
             group,
             record,
@@ -277,6 +281,7 @@ impl State {
         self.notifier.remove(Notification(entry.notification));
         self.watched.lock().remove(&entry.notification);
         entry.guard.effects().stop_notifications();
+        self.memory_watches.remove(&entry.record.id, &self.notifier);
     }
 
     /// Sends a container its stop signal, and SIGKILL after the grace period.

@@ -25,6 +25,7 @@ use super::life::{Life, lost};
 use super::naming::Naming;
 use super::nat::{Nat, PodNetwork};
 use super::network::{Addresses, Wire};
+use super::pressure::{Hold, MemoryWatches};
 use super::program::ShimProgram;
 use super::pulls::Pulls;
 use super::source_guard::{PodAddresses, SourceGuard};
@@ -120,10 +121,15 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     let events = broadcast::Sender::new(EVENTS);
     let listened: Arc<Mutex<HashMap<u64, WatchedContainer>>> = Arc::default();
     let wakers: Arc<Wakers> = Arc::default();
+    let memory_watches: Arc<MemoryWatches> = Arc::default();
     let notifier = {
         let (listened, events, wakers) = (listened.clone(), events.clone(), wakers.clone());
+        let memory_watches = memory_watches.clone();
         Notifier::start(move |notification| {
-            if !wakers.wake(notification) {
+            // One notification may be for both.
+            let is_guarded = wakers.wake(notification);
+            let is_watched = memory_watches.notify(notification, &events);
+            if !is_guarded && !is_watched {
                 notify(notification, &listened, &events);
             }
         })?
@@ -155,6 +161,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         notifier: Arc::new(notifier),
         watched: listened,
         wakers,
+        memory_watches,
         guard_window: config.guard_window,
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
@@ -229,7 +236,7 @@ impl State {
             let (id, complete) = (record.id.clone(), record.complete);
             let (context, whose, notifications) =
                 (self.context(), (id.clone(), None), self.two_notifications());
-            let guard = GroupGuard::of(context, &folder, &group, whose, notifications, None);
+            let guard = GroupGuard::of(context, &folder, &group, whose, notifications, None, None);
             let record = Mutex::new(record);
             let turn = tokio::sync::Mutex::default();
             let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
@@ -355,8 +362,11 @@ impl State {
         let notifications = self.two_notifications();
         let whose = (record.sandbox.clone(), Some(record.id.clone()));
         let around = Some(sandbox.guard.clone());
+        let hold = Hold::load(&folder);
+        let held = Some(hold.clone());
         ContainerEntry {
-            guard: GroupGuard::of(self.context(), &folder, &group, whose, notifications, around),
+            guard: GroupGuard::of(self.context(), &folder, &group, whose, notifications, around, held),
+            hold,
             folder,
             group,
             record,

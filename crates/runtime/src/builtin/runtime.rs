@@ -21,9 +21,9 @@ use crate::runtime::{Events, Runtime};
 use crate::shim::{ShimCommand, ShimResponse, store};
 use crate::types::{
     Condition, Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus,
-    Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources,
-    RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState, SandboxStats,
-    SandboxStatus, StatsFilter, Version,
+    Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, MemoryPressure, MemoryWatch,
+    QosClass, Resources, RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState,
+    SandboxStats, SandboxStatus, StatsFilter, Version,
 };
 
 impl Builtin {
@@ -314,6 +314,15 @@ impl Runtime for Builtin {
     async fn reclaim_memory(&self, id: &ContainerId, bytes: u64) -> Result<u64> {
         let entry = self.container(id)?;
         blocking(move || Ok(entry.group.reclaim(bytes)?)).await
+    }
+
+    async fn watch_memory(&self, id: &ContainerId, watch: Option<MemoryWatch>) -> Result<()> {
+        let (state, entry) = (self.state.clone(), self.container(id)?);
+        to_the_end(async move { state.watch_memory(&entry, watch).await }).await
+    }
+
+    async fn memory_pressure(&self, id: &ContainerId) -> Result<MemoryPressure> {
+        Ok(self.container(id)?.group.memory_pressure()?)
     }
 
     async fn list_images(&self) -> Result<Vec<Image>> {

@@ -67,6 +67,7 @@ impl State {
                 (id.clone(), None),
                 self.two_notifications(),
                 None,
+                None,
             ),
             folder,
             group,

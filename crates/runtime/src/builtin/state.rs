@@ -18,6 +18,7 @@ use super::life::Life;
 use super::naming::Naming;
 use super::nat::Nat;
 use super::network::Addresses;
+use super::pressure::{Hold, MemoryWatches};
 use super::program::ShimProgram;
 use super::pulls::Pulls;
 use super::source_guard::{HardwareAddress, SourceGuard};
@@ -58,6 +59,8 @@ pub(super) struct State {
     pub(super) watched: Arc<Mutex<HashMap<u64, WatchedContainer>>>,
     /// The wakers of cgroups whose memory limits were lowered a moment ago.
     pub(super) wakers: Arc<Wakers>,
+    /// The containers whose memory is watched.
+    pub(super) memory_watches: Arc<MemoryWatches>,
     /// How long after that they are guarded.
     pub(super) guard_window: Duration,
     pub(super) next: AtomicU64,
@@ -168,6 +171,8 @@ pub(super) struct ContainerEntry {
     pub(super) life: watch::Sender<Life>,
     pub(super) notification: u64,
     pub(super) guard: Arc<GroupGuard>,
+    /// For how long the shim holds it at its memory limit.
+    pub(super) hold: Hold,
     /// One thing at a time is done to it.
     pub(super) turn: tokio::sync::Mutex<()>,
 }

@@ -120,7 +120,7 @@ impl Group {
     }
 
     /// Its usage without page cache: what the kernel cannot reclaim without swap.
-    fn unreclaimable(&self) -> Result<u64> {
+    pub(super) fn unreclaimable(&self) -> Result<u64> {
         match self.version() {
             Version::V1 => v1::unreclaimable(self),
             Version::V2 => v2::unreclaimable(self),

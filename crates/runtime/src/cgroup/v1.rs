@@ -233,6 +233,13 @@ pub(super) fn is_stuck(group: &Group) -> Result<bool> {
     Ok(Keyed::read(&folder.join(OOM_CONTROL))?.get("under_oom") > 0)
 }
 
+/// Whether a process waits for memory while the OOM killer is disabled.
+pub(super) fn is_held(group: &Group) -> Result<bool> {
+    let Some(folder) = group.folder(Controller::Memory) else { return Ok(false) };
+    let control = Keyed::read(&folder.join(OOM_CONTROL))?;
+    Ok(control.get("oom_kill_disable") > 0 && control.get("under_oom") > 0)
+}
+
 pub(super) fn usage(group: &Group) -> Result<Usage> {
     let mut usage = Usage::default();
     if let Some(folder) = group.folder(Controller::Cpuacct) {

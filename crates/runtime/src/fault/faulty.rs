@@ -12,8 +12,9 @@ use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Stream
 use crate::runtime::{Confirmation, Events, Runtime};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Credentials,
-    ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
-    SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
+    ExecOutput, FilesystemUsage, Image, LinuxResources, MemoryPressure, MemoryWatch, QosClass, Resources,
+    RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus,
+    StatsFilter, Version,
 };
 
 /// A runtime whose calls fail according to its [`Faults`]. Without faults it only forwards.
@@ -223,6 +224,14 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
 
     async fn reclaim_memory(&self, id: &ContainerId, bytes: u64) -> Result<u64> {
         self.call_with_faults(Call::ReclaimMemory, id.as_str(), self.inner.reclaim_memory(id, bytes)).await
+    }
+
+    async fn watch_memory(&self, id: &ContainerId, watch: Option<MemoryWatch>) -> Result<()> {
+        self.call_with_faults(Call::WatchMemory, id.as_str(), self.inner.watch_memory(id, watch)).await
+    }
+
+    async fn memory_pressure(&self, id: &ContainerId) -> Result<MemoryPressure> {
+        self.call_with_faults(Call::MemoryPressure, id.as_str(), self.inner.memory_pressure(id)).await
     }
 
     async fn list_images(&self) -> Result<Vec<Image>> {

@@ -32,6 +32,8 @@ pub(crate) enum ShimCommand {
     ReopenLog,
     /// Connects to the standard streams of the container. After the response, pieces go both ways.
     Attach { stdin: bool, stdout: bool, stderr: bool },
+    /// Holds the container for this long at most when it reaches its memory limit, instead of having it killed. Zero is off.
+    Hold { milliseconds: u64 },
     /// A command of a newer agent.
     #[serde(other)]
     Unknown,

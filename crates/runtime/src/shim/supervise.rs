@@ -23,6 +23,7 @@ use super::attach::{Attached, Input, Wanted};
 use super::failure::namespace;
 use super::failure::{Doing as _, Failure, Result, fail};
 use super::files::{Exit, StartReport, Started, load, store};
+use super::hold::Hold;
 use super::init::{InitMessage, InitPipe, Stdio, become_container};
 use super::log::{LONGEST_PART, Log, Stream};
 use super::protocol::{self, LONGEST, Reply, Request, ShimCommand, ShimResponse, VERSION};
@@ -65,6 +66,7 @@ struct Shim {
     outputs: Vec<(OwnedFd, Stream)>,
     /// The container's input, and the clients that are attached to its streams.
     attached: Attached,
+    hold: Hold,
     signals: SignalFd,
     listener: UnixListener,
     connections: Vec<Connection>,
@@ -127,7 +129,10 @@ fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
     let started =
         Started { pid: child.as_raw(), pid_start: start_of(child).unwrap_or(0), at: Timestamp::now(), user };
     store(Path::new(STARTED), &started, false).doing("writing down the start")?;
+    // On v2 it is `memory.events`.
+    let hold = Hold::new((!spec.cgroup.v2).then_some(spec.cgroup.oom.as_path()));
     let shim = Shim {
+        hold,
         spec,
         child,
         private,
@@ -278,10 +283,11 @@ impl Shim {
         // An output that is not read now is not waited for either.
         let readable = if self.attached.takes_output() { self.outputs.len() } else { 0 };
         let ready = {
-            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4 + self.connections.len());
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(5 + self.connections.len());
             // In the order in which they are handled below.
             fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
             fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+            fds.extend(self.hold.polled().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             for (fd, _) in self.outputs.iter().take(readable) {
                 fds.push(PollFd::new(fd.as_fd(), PollFlags::POLLIN));
             }
@@ -289,17 +295,22 @@ impl Shim {
                 fds.push(PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN));
             }
             fds.extend(self.attached.polled().map(|(fd, flags)| PollFd::new(fd, flags)));
-            if poll(&mut fds, sooner(timeout, self.attached.deadline())).is_err() {
+            let timeout = sooner(sooner(timeout, self.attached.deadline()), self.hold.deadline());
+            if poll(&mut fds, timeout).is_err() {
                 return;
             }
             fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect::<Vec<_>>()
         };
-        let attached = ready.get(2 + readable + self.connections.len()..).unwrap_or_default().to_vec();
+        let is_on = self.hold.polled().is_some();
+        let first = 2 + usize::from(is_on);
+        let attached = ready.get(first + readable + self.connections.len()..).unwrap_or_default().to_vec();
         let mut ready = ready.iter().map(|happened| !happened.is_empty());
         if ready.next() == Some(true) {
             while let Ok(Some(_)) = self.signals.read_signal() {}
         }
         let knock = ready.next() == Some(true);
+        let reached_limit = is_on && ready.next() == Some(true);
+        self.hold.turn(reached_limit);
         let outputs: Vec<bool> = ready.by_ref().take(readable).collect();
         let asked: Vec<bool> = ready.take(self.connections.len()).collect();
         self.read_outputs(&outputs, buffer);
@@ -383,6 +394,9 @@ impl Shim {
                 Ok(signal) => kill(self.child, signal).map_err(io::Error::from),
                 Err(error) => Err(error.into()),
             },
+            ShimCommand::Hold { milliseconds } => {
+                self.hold.set((*milliseconds > 0).then(|| Duration::from_millis(*milliseconds)))
+            }
             ShimCommand::ReopenLog => self.log.as_mut().map_or(Ok(()), Log::reopen),
             ShimCommand::Attach { .. } => Err(io::Error::other("too many clients are attached")),
             ShimCommand::Wait | ShimCommand::Unknown => Err(io::Error::other("unknown command")),

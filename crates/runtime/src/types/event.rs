@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{ContainerId, SandboxId};
+use super::{ContainerId, MemoryPressure, SandboxId};
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,17 @@ pub enum Event {
         sandbox: SandboxId,
         /// The container; none if the limit is the pod's as a whole.
         container: Option<ContainerId>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A container whose memory is watched has come near its limit, or has reached it.
+    MemoryPressure {
+        /// The pod.
+        sandbox: SandboxId,
+        /// The container.
+        container: ContainerId,
+        /// How near.
+        pressure: MemoryPressure,
         /// When.
         at: Timestamp,
     },

@@ -17,6 +17,7 @@ mod leaks;
 mod machine;
 mod network;
 mod node;
+mod pressure;
 mod pulls;
 mod restarts;
 mod streams;

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, broadcast};
 
 use super::{Effects, GroupGuard, Guard};
 use crate::builtin::MAX_GUARD_WINDOW;
+use crate::builtin::pressure::Hold;
 use crate::cgroup::{AppliedLimit, Group, Notification, Notifier, Version};
 use crate::error::{Error, Result};
 use crate::shim::{load, store};
@@ -58,6 +59,8 @@ pub(in crate::builtin) struct GuardedGroup {
     threshold_notification: u64,
     waker: Arc<Notify>,
     context: GuardContext,
+    /// The hold of the container at its limit, which disables the OOM killer too.
+    hold: Option<Hold>,
 }
 
 impl GroupGuard {
@@ -69,6 +72,7 @@ impl GroupGuard {
         (sandbox, container): (SandboxId, Option<ContainerId>),
         (notification, threshold_notification): (u64, u64),
         around: Option<Arc<Self>>,
+        hold: Option<Hold>,
     ) -> Arc<Self> {
         let waker: Arc<Notify> = Arc::default();
         let effects = GuardedGroup {
@@ -80,6 +84,7 @@ impl GroupGuard {
             threshold_notification,
             waker: waker.clone(),
             context,
+            hold,
         };
         Guard::new(effects, waker, around)
     }
@@ -183,6 +188,9 @@ impl Effects for GuardedGroup {
         }
         self.stop_notifications();
         self.forget();
+        if let Some(hold) = &self.hold {
+            hold.renew();
+        }
         Ok(())
     }
 
@@ -191,6 +199,10 @@ impl Effects for GuardedGroup {
     }
 
     fn disarm_unrecorded(&self) -> Result<()> {
+        if self.hold.as_ref().is_some_and(Hold::is_on) {
+            // The shim has disabled the OOM killer and will enable it: the container may be held right now.
+            return Ok(());
+        }
         match self.group.release_unrecorded() {
             Err(error) if !error.is_missing() => return Err(error.into()),
             _ => {}
