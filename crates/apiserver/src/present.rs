@@ -159,8 +159,8 @@ impl View {
             Form::Metadata => self.accepted.meta_version,
             Form::Table | Form::MetadataList => return None,
         };
-        let (group_version, kind) = (self.scope.request_row().api_version(), self.scope.request_row().kind());
-        Some(format!("{group_version} {kind} {form} {}", self.managers))
+        let row = self.scope.request_row();
+        Some(format!("{} {} {form} {}", row.api_version(), row.kind(), self.managers))
     }
 
     /// A line of a watch.

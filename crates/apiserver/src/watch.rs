@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 pub(crate) use self::lines::Lines;
-use self::lines::{Outgoing, Sending, SharedKey, TooSlow};
+use self::lines::{Outgoing, Sending, SharedKey, TooSlow, is_large};
 use crate::body::Body;
 use crate::call::Call;
 use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented};
@@ -231,12 +231,11 @@ impl Watcher {
             };
             match next {
                 Err(error) => return Some((error_event(&error).into(), true)),
-                Ok(Some(object)) => {
-                    if let Some(line) = self.line("ADDED", &object.value).await? {
-                        return Some(line);
-                    }
-                    continue;
-                }
+                Ok(Some(object)) => match self.line("ADDED", &object.value).await {
+                    Ok(Some(line)) => return Some(line),
+                    Ok(None) => continue,
+                    Err(ShutDown) => return None,
+                },
                 Ok(None) => {}
             }
             self.initial = None;
@@ -260,9 +259,11 @@ impl Watcher {
                         };
                         match states {
                             Err(error) => return Some((error_event(&error).into(), true)),
-                            Ok(states) => if let Some(line) = self.event(event.revision, states).await? {
-                                return Some(line);
-                            }
+                            Ok(states) => match self.event(event.revision, states).await {
+                                Ok(Some(line)) => return Some(line),
+                                Ok(None) => {}
+                                Err(ShutDown) => return None,
+                            },
                         }
                     }
                     Err(WatchEnd::Closed) => return None,
@@ -288,13 +289,12 @@ impl Watcher {
         error_event(&ApiError::expired("the watcher is too slow and has to list again"))
     }
 
-    /// The event for this client. An object that enters the selection is added, and one that leaves it is deleted. The outer
-    /// option is `None` when the watch is over.
+    /// The event for this client. An object that enters the selection is added, and one that leaves it is deleted.
     async fn event(
         &mut self,
         revision: Revision,
         (previous, current): States,
-    ) -> Option<Option<(Outgoing, bool)>> {
+    ) -> Result<Option<(Outgoing, bool)>, ShutDown> {
         let wanted = |object: Option<Arc<Object>>| object.filter(|object| self.selection.selects(object));
         match (wanted(previous), wanted(current)) {
             (None, Some(now)) => self.line("ADDED", &now.value).await,
@@ -305,37 +305,44 @@ impl Watcher {
                 let bytes = restamp(&presented(&self.row, &before.value), revision);
                 self.line("DELETED", &bytes).await
             }
-            (None, None) => Some(None),
+            (None, None) => Ok(None),
         }
     }
 
     /// The line of an object, and whether it is the last one. Watches share it if the object is the stored one.
-    async fn line(&mut self, kind: &'static str, bytes: &Bytes) -> Option<Option<(Outgoing, bool)>> {
+    async fn line(
+        &mut self,
+        kind: &'static str,
+        bytes: &Bytes,
+    ) -> Result<Option<(Outgoing, bool)>, ShutDown> {
         let columns = !std::mem::replace(&mut self.sent_columns, true);
-        let (view, row) = (&self.view, &self.row);
+        let view = &self.view;
+        let row = &self.row;
         let encode = || view.line(kind, &presented(row, bytes), columns);
-        let line = match &self.large {
+        let line = match self.large.as_ref().filter(|_| is_large(bytes.len())) {
             None => encode().map(Outgoing::Small),
             Some(large) => {
-                let is_stored = kind != "DELETED" && !has_converter(row);
+                // The defaults of a custom resource change with its definition.
+                let is_stored = kind != "DELETED" && row.custom().is_none();
                 let shared = is_stored
                     .then(|| view.shared_form())
                     .flatten()
                     .map(|view| (SharedKey { object: bytes.as_ptr().addr(), kind, view }, bytes.clone()));
                 let line = tokio::select! {
                     biased;
-                    () = Shutdown::requested_if_any(&mut self.shutdown) => return None,
+                    () = Shutdown::requested_if_any(&mut self.shutdown) => return Err(ShutDown),
                     line = large.line(&self.user, bytes.len(), shared, encode) => line,
                 };
                 match line {
                     Ok(line) => line,
-                    Err(TooSlow) => return Some(Some((self.too_slow().into(), true))),
+                    Err(TooSlow) => return Ok(Some((self.too_slow().into(), true))),
                 }
             }
         };
-        let Some(line) = line else { return Some(None) };
-        self.watched.sent(line.len());
-        Some(Some((line, false)))
+        Ok(line.map(|line| {
+            self.watched.sent(line.len());
+            (line, false)
+        }))
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
@@ -348,6 +355,9 @@ impl Watcher {
         event_line("BOOKMARK", &object)
     }
 }
+
+/// The server shuts down.
+struct ShutDown;
 
 /// An object before and after an event.
 type States = (Option<Arc<Object>>, Option<Arc<Object>>);

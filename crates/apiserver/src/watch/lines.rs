@@ -30,6 +30,11 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it looks for lines whose timeout has passed.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// Whether the line of an object of this size may count.
+pub(super) fn is_large(bytes: usize) -> bool {
+    bytes > SMALL
+}
+
 /// The lines of one class of clients: users, or nodes.
 #[derive(Debug)]
 pub(crate) struct Lines {
@@ -102,9 +107,6 @@ impl Lines {
         shared: Option<(SharedKey, Bytes)>,
         encode: impl FnOnce() -> Option<Bytes>,
     ) -> Result<Option<Outgoing>, TooSlow> {
-        if bytes <= SMALL {
-            return Ok(encode().map(Outgoing::Small));
-        }
         if let Some(line) = shared.as_ref().and_then(|(key, _)| self.find(key)) {
             return Ok(Some(Outgoing::Large(Sending { line, sent: 0 })));
         }
