@@ -13,7 +13,6 @@ use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
 use plumb_supervise::{Exponential, Health, Policy, Supervisor};
 use plumb_testkit::{Options, TestCluster, event, eventually, until};
-use plumb_testkit::{Options, TestCluster, event, eventually, until};
 use serde_json::json;
 use tokio::task::JoinSet;
 
