@@ -1,6 +1,6 @@
 //! The admission webhook, on a real API server in this process.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod cluster;
 mod fixture;

@@ -1,6 +1,6 @@
 //! Explanations through their public API.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod explain;
 mod fuzz;
