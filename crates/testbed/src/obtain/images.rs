@@ -31,6 +31,7 @@ pub(super) const PACKAGES: &[&str] = &[
     "curl",
     "iperf",
     "iproute2",
+    "libc-bin",
     "netcat-openbsd",
     "nginx-core",
     "util-linux",
@@ -94,10 +95,11 @@ fn write(cache: &Cache, path: &Path) -> Result<(), Error> {
         |arguments: &[&str]| json!({ "Entrypoint": ["/agnhost"], "Cmd": arguments, "WorkingDir": "/" });
     let shell = json!({ "Cmd": ["sh"] });
     let web_server = json!({ "Cmd": ["nginx", "-g", "daemon off;"] });
-    let all: [(&str, &[&Layer], Value); 13] = [
+    let all: [(&str, &[&Layer], Value); 14] = [
         ("agnhost:2.63.0", &[&base, &agnhost], serve(&["pause"])),
         ("agnhost:2.55", &[&base, &agnhost], serve(&["pause"])),
         ("busybox:1.37.0-1", &[&base], shell.clone()),
+        ("glibc-dns-testing:2.0.0", &[&base], json!({ "Cmd": ["sleep", "infinity"] })),
         ("ipc-utils:1.4", &[&base], shell),
         ("kitten:1.8", &[&base, &agnhost, &kitten], serve(&["test-webserver"])),
         ("nautilus:1.8", &[&base, &agnhost, &nautilus], serve(&["test-webserver"])),
@@ -132,8 +134,9 @@ fn base(root: &Path) -> Result<Layer, Error> {
         Command::new(&busybox).arg("--list").stdin(Stdio::null()).output().doing("run", &busybox)?;
     let applets = String::from_utf8_lossy(&applets.stdout).into_owned();
     let links = applets.lines().map(|applet| (applet, "busybox"));
-    // Debian chooses one of several implementations when it installs the package.
-    for (name, target) in [("nc", "nc.openbsd")].into_iter().chain(links) {
+    // Debian chooses one of several implementations when it installs the package. Variables whose names are no identifiers,
+    // which specs set, get lost in busybox's shell.
+    for (name, target) in [("nc", "nc.openbsd"), ("sh", "bash")].into_iter().chain(links) {
         if PATHS.iter().any(|folder| names.contains(&Path::new(folder).join(name))) {
             continue;
         }
