@@ -55,7 +55,7 @@ use crate::error::ApiError;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
 use crate::kinds::conversion::ServedVersion;
-use crate::target::{Query, Verb};
+use crate::url::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 pub use awaited::Awaited;

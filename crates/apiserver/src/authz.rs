@@ -24,7 +24,7 @@ use plumb_store::Store;
 
 use crate::error::ApiError;
 use crate::selector::{FieldSelector, any_field};
-use crate::target::{Query, Target, Verb};
+use crate::url::{Query, Target, Verb};
 use crate::user::User;
 use followed::Followed;
 use graph::Graph;

@@ -14,7 +14,6 @@ use crate::cluster::Cluster;
 use crate::error::{ApiError, store_failed};
 use crate::kinds::{Row, encode, rest};
 use crate::object::{decode, meta, metadata};
-use crate::write::fill_system_fields;
 
 /// Creates the default roles and bindings, and restores what they lack.
 pub(crate) fn ensure(cluster: &Cluster) -> Result<(), ApiError> {
@@ -44,7 +43,7 @@ fn fresh(cluster: &Cluster, row: &Row, wanted: DefaultObject) -> Result<Value, A
     }
     let cx = cluster.context(row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
-    fill_system_fields(row, &mut object, cluster.now());
+    rest::fill_system_fields(row, &mut object, cluster.now());
     rest::prepare_for_create(cx, &mut object)?;
     Ok(object)
 }

@@ -7,9 +7,9 @@ use http::{HeaderValue, Response, StatusCode};
 use plumb_store::{Store, WriteError};
 use plumb_supervise::Supervisor;
 
-use crate::body::Body;
+use crate::response_body::Body;
 use crate::shutdown::Shutdown;
-use crate::target::Query;
+use crate::url::Query;
 
 /// The state that checks read.
 pub(crate) struct ServerState<'a> {

@@ -7,7 +7,7 @@
 //! | logs, commands, proxies | [`Limits::streams`] | as many as are free |
 //! | watches that send their initial events | [`Limits::initial_lists`], until these are sent | 3 times what is free |
 //! | bytes of lists | [`Limits::lists`], until they are sent | 3 times what is free |
-//! | bytes of large events of watches | [`Limits::events`], until they are read; beyond it [the oldest are dropped](crate::watch) | 3 times what is free |
+//! | bytes of large events of watches | [`Limits::events`], until they are read; beyond it [the oldest are dropped](crate::watch_lines) | 3 times what is free |
 //! | requests whose body has not arrived yet | [`Limits::receiving`], until it has | 3 times what is free |
 //! | bytes of such heads, and of what has arrived of their bodies | [`Limits::arriving`], until the body has | 3 times what is free |
 //! | bytes of bodies | [`Limits::bodies`], until the response | 3 times what is free |
@@ -31,16 +31,14 @@ use plumb_metrics::Text;
 use crate::authn::InProcess;
 use crate::authz::NODES;
 use crate::error::ApiError;
-use crate::share::{Exhausted, Held, Pool};
-use crate::target::{Target, Verb};
+use crate::fair_share::{Exhausted, Held, Pool, UNIT};
+use crate::url::{Target, Verb};
 use crate::user::User;
-use crate::watch::Lines;
+use crate::watch_lines::Lines;
 
 /// How many times the free permits one user may hold: of short requests, and of long-running ones.
 const OF_SHORT: usize = 3;
 const OF_LONG: usize = 1;
-/// The unit in which bytes of lists and of bodies are counted.
-pub(crate) const UNIT: usize = 1 << 10;
 
 /// The limits of requests in flight. Watches, logs and exec do not count as requests in flight, and have limits of their own.
 /// The defaults are upstream's, where it has any.
@@ -364,7 +362,7 @@ impl Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Address;
+    use crate::url::Address;
 
     fn pods() -> Target {
         match Address::parse("/api/v1/namespaces/default/pods") {

@@ -41,7 +41,7 @@ use conversion::StoredAs;
 use crate::error::ApiError;
 use crate::selector::FieldSelector;
 use crate::stored;
-use crate::target::Target;
+use crate::url::Target;
 
 /// A kind as it is served and stored. Clones are the same row.
 #[derive(Clone, Debug)]

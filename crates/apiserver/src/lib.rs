@@ -1,7 +1,7 @@
 //! The Kubernetes API: discovery, REST, patches, watches, tables, resizes.
 //!
 //! ```text
-//!   request ▸ user (authn) ▸ target ▸ kind (a row of kinds) ▸ authorization ▸ limits (in_flight)
+//!   request ▸ user (authn) ▸ url ▸ kind (a row of kinds) ▸ authorization ▸ limits (in_flight)
 //!                │
 //!                ├─ read, watch ──────────▶ bytes copied from the store
 //!                └─ write, delete ▸ decode ▸ patch ▸ admission, prepare, validate ▸ store (again after a conflict)
@@ -12,8 +12,8 @@
 //! Objects are stored as encoded bytes, which reads and watches copy. Only a write decodes them, and only the rules of a
 //! resize, which are `plumb-resize`'s, decode them to types.
 //!
-//! The modules are layers: `server` imports the handlers, the handlers import the request (`call`), the request imports the
-//! state of the server (`state`), that imports admission, and admission imports the state of the cluster (`cluster`): the
+//! The modules are layers: `server` imports the handlers (`endpoints`), the handlers import the request (`request`), that imports
+//! the state of the server (`state`), that imports admission, and admission imports the state of the cluster (`cluster`): the
 //! stored objects and the kinds. No module imports another one that imports it, directly or through others.
 
 pub mod accounts;
@@ -23,73 +23,58 @@ pub mod allocation;
 mod alpha;
 pub mod authn;
 pub mod authz;
-mod body;
 mod bootstrap_roles;
-mod call;
 pub mod cluster;
+mod codec;
 mod completion;
 mod controllers;
 pub mod custom;
-mod delegate;
-mod delete;
 mod discard;
-mod discovery;
 mod encoders;
+mod endpoints;
 pub mod error;
 mod events;
-mod exchange;
 pub mod expression;
+mod fair_share;
+mod fragments;
 mod go;
 mod health;
 mod in_flight;
-mod inside;
+mod in_process;
 pub mod kinds;
 pub mod kubeconfig;
 mod kubelet;
-mod list_options;
-mod managers;
 mod metrics;
-mod metrics_api;
 mod negotiation;
-mod nodes;
 pub mod object;
 mod openapi;
 mod ordered;
-mod outgoing;
-mod patching;
-mod pieces;
 pub mod pki;
-mod present;
-mod read;
+mod request;
 mod request_body;
-mod reviews;
-mod scope;
+mod response_body;
 pub mod selector;
 pub mod serve;
 mod server;
-mod share;
 mod shutdown;
 mod state;
 pub mod stored;
-mod subresource;
 pub mod table;
-pub mod target;
+pub mod url;
 pub mod usage;
 pub mod user;
 pub mod validation;
 mod version;
 pub mod warnings;
-mod watch;
+mod watch_lines;
 mod webhook;
-pub mod write;
-mod write_options;
 mod yaml;
 
-pub use body::Body;
 pub use error::ApiError;
 pub use in_flight::Limits;
-pub use inside::Inside;
+pub use in_process::InProcessService;
 pub use kinds::conversion::{Conversion, Pair, StoredAs};
 pub use kubelet::{KubeletClient, KubeletClientError};
+pub use response_body::Body;
 pub use state::{ApiServer, BuiltinKinds, Config};
 pub use version::VERSION;

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use plumb_apischema::{Schema as Kubernetes, openapi, protobuf};
 use serde_json::{Value, json};
 
-use crate::body::Body;
+use crate::codec::{answer, answer_value};
 use crate::error::ApiError;
-use crate::exchange::{answer, answer_value};
 use crate::kinds::{Kinds, Since};
+use crate::response_body::Body;
 
 /// The documents, built at the first request, as they are large and many clusters do not need them. Those of custom
 /// kinds are rebuilt when a definition changes.

@@ -21,9 +21,9 @@ use tokio::time::error::Elapsed;
 use crate::authn::Peer;
 use crate::discard::discard_permitted;
 use crate::error::ApiError;
-use crate::in_flight::{InFlight, UNIT};
+use crate::fair_share::{Held, Pool, UNIT};
+use crate::in_flight::InFlight;
 use crate::serve::source;
-use crate::share::{Held, Pool};
 use crate::user::User;
 
 /// The largest body that the server reads, as upstream's.

@@ -13,27 +13,27 @@ use serde_json::json;
 
 use crate::aggregation::{Aggregator, RemoteService};
 use crate::authz::{About, Ask, Selectors, impersonate};
-use crate::body::Body;
-use crate::call::{Call, HttpRequest, RequestInfo, RequestScope, RequestState};
+use crate::codec::{answer_value, refuse, warn};
 use crate::completion::{Completed, without_panic};
+use crate::endpoints::response_encoding::ResponseEncoding;
+use crate::endpoints::{
+    delegate, delete, discovery, metrics_api, read, resource_scope, reviews, subresource, watch, write,
+};
 use crate::error::ApiError;
-use crate::exchange::{answer_value, refuse, warn};
 use crate::in_flight::{Origin, Permit};
 use crate::kinds::conversion::ServedVersion;
 use crate::kinds::{Row, Storage};
 use crate::metrics::{self, Labels, Present, Series};
 use crate::negotiation::Accepted;
-use crate::outgoing::ResponseEncoding;
+use crate::request::{Call, HttpRequest, RequestInfo, RequestScope, RequestState};
 use crate::request_body::{Received, RequestBody};
+use crate::response_body::Body;
 use crate::serve::Interactive;
 use crate::shutdown::Shutdown;
 use crate::state::{ApiServer, BuiltinKinds, Config};
-use crate::target::{Address, Query, Target, Verb};
+use crate::url::{Address, Query, Target, Verb};
 use crate::user::{ANONYMOUS, User};
-use crate::{
-    bootstrap_roles, delegate, delete, discovery, health, metrics_api, read, reviews, scope, subresource,
-    version, watch, write,
-};
+use crate::{bootstrap_roles, health, version};
 
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -125,7 +125,7 @@ impl ApiServer {
             return self.delegate(&service, &target, user, (head, body), context).await;
         }
         if let Some(row) = &row {
-            scope::check(row, &target, &head.method)?;
+            resource_scope::check(row, &target, &head.method)?;
         }
         let query = Query::parse(&head.uri)?;
         let verb = target.verb(&head.method, query.is_on("watch")?)?;

@@ -17,7 +17,6 @@ use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugin, Plugins};
 use crate::aggregation::Aggregator;
 use crate::authn::Authenticator;
-use crate::body::Body;
 use crate::cluster::Cluster;
 use crate::completion::Tasks;
 use crate::encoders::Encoders;
@@ -29,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::openapi::Documents;
 use crate::pki::Pki;
 use crate::request_body::{Received, RequestBodies};
+use crate::response_body::Body;
 use crate::serve::ConnectionMetrics;
 use crate::usage::UsageSource;
 

@@ -9,7 +9,6 @@ use plumb_apiserver::cluster::Cluster;
 use plumb_apiserver::error::{ApiError, store_failed};
 use plumb_apiserver::kinds::{encode, rest};
 use plumb_apiserver::object::{meta, moment};
-use plumb_apiserver::write::fill_system_fields;
 
 /// Creates the objects that every cluster has, if they are missing.
 pub(crate) fn ensure(cluster: &Cluster) -> Result<(), ApiError> {
@@ -39,7 +38,7 @@ fn create(
     if cluster.store().get(&key).is_some() {
         return Ok(());
     }
-    fill_system_fields(&row, &mut object, cluster.now());
+    rest::fill_system_fields(&row, &mut object, cluster.now());
     let cx = cluster.context(&row);
     row.strategy().apply_defaults(cx, &Value::Null, &mut object)?;
     rest::prepare_for_create(cx, &mut object)?;

@@ -44,18 +44,19 @@ const UNVERIFIED: [&str; 3] = ["InsecureSkipVerify", ".dangerous()", "ServerCert
 /// The modules of the API server through which requests for objects of every kind go. They cannot import the kinds, whose
 /// crate depends on theirs; and they do not name one.
 const GENERIC_PATH: &[&str] = &[
-    "call",
-    "delete",
-    "exchange",
+    "codec",
+    "endpoints/delete",
+    "endpoints/field_managers",
+    "endpoints/patching",
+    "endpoints/read",
+    "endpoints/response",
+    "endpoints/watch",
+    "endpoints/write",
+    "endpoints/write_options",
     "kinds",
-    "managers",
-    "patching",
-    "present",
-    "read",
+    "request",
     "server",
-    "watch",
-    "write",
-    "write_options",
+    "watch_lines",
 ];
 
 /// The crate whose dependencies are there for their features alone, and that every crate depends on.

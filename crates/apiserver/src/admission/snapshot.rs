@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
 use crate::kinds::conversion::ServedVersion;
-use crate::target::{Query, Verb};
+use crate::url::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 

@@ -168,7 +168,7 @@ impl ImpersonatedUser {
                 GROUP => impersonated.groups = values,
                 other => {
                     let Some(key) = other.strip_prefix(EXTRA) else { continue };
-                    let key = crate::target::percent_decode(key).unwrap_or_else(|| key.to_owned());
+                    let key = crate::url::percent_decode(key).unwrap_or_else(|| key.to_owned());
                     impersonated.extra.insert(key, values);
                 }
             }

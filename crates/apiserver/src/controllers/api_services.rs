@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::aggregation::{Aggregator, Availability, GROUP, PLURAL, RemoteService};
 use crate::authn::InProcess;
 use crate::completion::without_panic;
-use crate::delegate::identify;
+use crate::endpoints::delegate::identify;
 use crate::error::{ApiError, gone};
 use crate::object::moment;
 use crate::shutdown::Shutdown;

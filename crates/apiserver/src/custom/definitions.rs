@@ -25,7 +25,7 @@ use super::conversion::WebhookConverter;
 use crate::error::{ApiError, gone};
 use crate::kinds::{Context, Converter, Custom, Kinds, Name, Resource, Row, Since, StaleWrite, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::target::Target;
+use crate::url::Target;
 use crate::webhook::Connections;
 
 /// The stored definitions, and the table of kinds that they and the built-in kinds make.

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use super::{Row, whole_numbers};
 use crate::error::ApiError;
-use crate::pieces;
+use crate::fragments;
 use crate::request_body::MAX_BODY;
 
 /// The first bytes of the objects of a kind and version.
@@ -152,7 +152,7 @@ pub(crate) fn head_before_metadata(row: &Row) -> usize {
 
 /// A copy of an object with another resource version.
 pub(crate) fn restamp(bytes: &Bytes, revision: plumb_store::Revision) -> Bytes {
-    let Some(place) = pieces::resource_version(bytes) else { return bytes.clone() };
+    let Some(place) = fragments::resource_version(bytes) else { return bytes.clone() };
     let mut out = BytesMut::with_capacity(bytes.len() + 8);
     out.put_slice(&bytes[..place.start]);
     out.put_slice(format!("\"{revision}\"").as_bytes());

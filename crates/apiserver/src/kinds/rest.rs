@@ -1,13 +1,36 @@
 //! How the generic handlers call the [`Strategy`](super::Strategy) of a kind, as upstream's `rest.BeforeCreate` and
 //! `rest.BeforeUpdate`.
 
+use jiff::Timestamp;
 use plumb_apischema::{Schema, apply, json as schema_json};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::strategy::reset;
 use super::{Context, Row};
 use crate::error::ApiError;
-use crate::object::metadata;
+use crate::object::{generate_name, metadata, moment};
+
+/// Sets the kind and the version of an object. The kind of a custom resource is left to its validation.
+pub(crate) fn set_kind(row: &Row, object: &mut Value) {
+    if row.custom().is_none() {
+        object["kind"] = json!(row.kind());
+    }
+    object["apiVersion"] = json!(row.api_version());
+}
+
+/// Sets the metadata that every new object gets from the server.
+pub fn fill_system_fields(row: &Row, new: &mut Value, now: Timestamp) {
+    set_kind(row, new);
+    let fields = metadata(new);
+    let prefix = fields.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let named = fields.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    if !named && !prefix.is_empty() {
+        fields.insert("name".into(), json!(generate_name(&prefix, Uuid::new_v4())));
+    }
+    fields.insert("uid".into(), json!(Uuid::new_v4().to_string()));
+    fields.insert("creationTimestamp".into(), json!(moment(now)));
+}
 
 /// Prepares a new object for validation, after defaulting. Returns warnings about its changes.
 pub fn prepare_for_create(cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {

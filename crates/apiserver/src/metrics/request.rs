@@ -8,7 +8,7 @@ use http::request::Parts;
 
 use super::Labels;
 use crate::kinds::Row;
-use crate::target::{Query, Target, Verb};
+use crate::url::{Query, Target, Verb};
 
 /// The non-resource paths with a series of their own.
 const PATHS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v3"];

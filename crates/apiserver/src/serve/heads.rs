@@ -27,7 +27,7 @@ use self::frames::Frames;
 use super::source::source;
 use crate::{
     authn::Peer,
-    share::{Held, Pool},
+    fair_share::{Held, Pool},
 };
 
 /// The largest head: selectors in a query can be long. Clients without credentials can make the server buffer that much.
