@@ -11,6 +11,7 @@ mod key;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -49,6 +50,16 @@ impl Settings {
     pub fn at(address: impl Into<String>) -> Self {
         let issuer = "https://kubernetes.default.svc.cluster.local".to_owned();
         Self { audiences: vec![issuer.clone()], issuer, address: address.into(), longest: None }
+    }
+
+    /// Where clients get the keys that verify tokens. kube-apiserver names an address of its machine; that of a server which
+    /// listens on the loopback interface alone means nothing to a pod, which reaches the server by the name in the issuer.
+    fn base_of_keys(&self) -> &str {
+        let address = self.address.parse::<http::Uri>().ok();
+        let host = address.as_ref().and_then(http::Uri::host).unwrap_or_default();
+        let is_loopback = host == "localhost"
+            || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        if is_loopback { &self.issuer } else { &self.address }
     }
 }
 
@@ -268,5 +279,24 @@ fn user(claims: &Claims) -> User {
 impl fmt::Debug for Accounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Accounts").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_at_an_address_that_pods_reach() {
+        for (address, base) in [
+            ("https://192.0.2.7:6443", "https://192.0.2.7:6443"),
+            ("https://[2001:db8::7]:6443", "https://[2001:db8::7]:6443"),
+            ("https://plumb.example.org", "https://plumb.example.org"),
+            ("https://127.0.0.1:6443", "https://kubernetes.default.svc.cluster.local"),
+            ("https://[::1]:6443", "https://kubernetes.default.svc.cluster.local"),
+            ("https://localhost:6443", "https://kubernetes.default.svc.cluster.local"),
+        ] {
+            assert_eq!(Settings::at(address).base_of_keys(), base, "{address}");
+        }
     }
 }

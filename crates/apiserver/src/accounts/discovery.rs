@@ -19,7 +19,7 @@ impl Accounts {
             CONFIGURATION => {
                 let configuration = json!({
                     "issuer": self.settings.issuer,
-                    "jwks_uri": format!("{}{KEYS}", self.settings.address),
+                    "jwks_uri": format!("{}{KEYS}", self.settings.base_of_keys()),
                     "response_types_supported": ["id_token"],
                     "subject_types_supported": ["public"],
                     "id_token_signing_alg_values_supported": ["ES256"],
