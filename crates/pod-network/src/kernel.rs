@@ -247,6 +247,14 @@ impl Kernel {
         made.map_err(doing(format!("making the interface {name}")))
     }
 
+    /// Has the bridge send frames of its port back to it. Where the kernel passes bridged packets to netfilter (`br_netfilter`),
+    /// a connection from a node that is translated to a pod of the same node does not leave the bridge.
+    pub(crate) fn set_hairpin(&self, name: &str) -> Result<(), KernelError> {
+        let index = self.index(name)?;
+        let changed = self.0.modify(messages::hairpin(index));
+        changed.map_err(doing(format!("setting the port {name} to hairpin mode")))
+    }
+
     /// Sets an interface up with an address and a default route.
     pub(crate) fn set_up(
         &self,

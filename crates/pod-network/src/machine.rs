@@ -127,16 +127,23 @@ impl NodeNetwork {
         }
         let namespace = File::open(path)?;
         within(path, || set_loopback_up().map_err(io::Error::other))?;
+        let name = format!("{}{index}", self.prefix);
+        let set_hairpin = || {
+            if let Err(error) = Kernel::open().and_then(|kernel| kernel.set_hairpin(&name)) {
+                tracing::warn!(%error, "pods of a node may not reach their own node by the node ports of this machine");
+            }
+        };
         if within(path, || Ok(if_nametoindex(INSIDE).is_ok()))? {
+            set_hairpin();
             return Ok(());
         }
-        let name = format!("{}{index}", self.prefix);
         let connected = Kernel::open().and_then(|kernel| {
             // The other end of one that is left is in a namespace that is not held any more.
             kernel.remove_interface(&name)?;
             kernel.add_veth(&name, &self.bridge, INSIDE, namespace.as_fd())
         });
         connected.map_err(io::Error::other)?;
+        set_hairpin();
         let (address, prefix, gateway) = (self.address(index), self.network.prefix(), self.gateway());
         within(path, move || {
             let set_up = Kernel::open().and_then(|kernel| kernel.set_up(INSIDE, address, prefix, gateway));

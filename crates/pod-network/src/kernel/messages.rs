@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, InfoVxlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -174,6 +175,17 @@ pub(super) fn set_up(index: u32) -> RouteNetlinkMessage {
     let mut link = link();
     link.header.index = index;
     RouteNetlinkMessage::SetLink(link)
+}
+
+/// Has a bridge send frames of its port back to the port.
+pub(super) fn hairpin(index: u32) -> RouteNetlinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes = vec![LinkAttribute::LinkInfo(vec![
+        LinkInfo::PortKind(InfoPortKind::Bridge),
+        LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(true)])),
+    ])];
+    RouteNetlinkMessage::NewLink(link)
 }
 
 pub(super) fn new_bridge(name: &str) -> RouteNetlinkMessage {

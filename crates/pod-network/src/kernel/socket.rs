@@ -31,6 +31,11 @@ impl Socket {
         self.change(message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
+    /// Changes something that exists.
+    pub(super) fn modify(&self, message: RouteNetlinkMessage) -> io::Result<()> {
+        self.change(message, 0)
+    }
+
     /// Makes something, or replaces what there is.
     pub(super) fn replace(&self, message: RouteNetlinkMessage) -> io::Result<()> {
         self.change(message, NLM_F_CREATE | NLM_F_REPLACE)
