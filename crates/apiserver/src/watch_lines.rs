@@ -24,7 +24,7 @@ const SMALL: usize = 16 << 10;
 const CHUNK: usize = 16 << 10;
 /// The time in which a client has to read a line before others need its bytes.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a watch waits for bytes. Then its own client is told that it is too slow.
+/// How long a watch waits for bytes. Then its own client gets the error that it is too slow.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it looks for lines whose timeout has passed.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
