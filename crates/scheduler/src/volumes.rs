@@ -209,16 +209,12 @@ impl VolumeCache {
     fn driver_volume(&self, namespace: &str, name: &str) -> Option<(String, String)> {
         let claim = self.claims.get(&ObjectRef::namespaced(namespace, name))?;
         let named = claim.spec.as_ref()?.volume_name.as_deref().unwrap_or_default();
-        match self.volumes.get(named) {
-            Some(volume) => {
-                let source = volume.spec.as_ref()?.csi.as_ref()?;
-                Some((source.driver.clone(), source.volume_handle.clone()))
-            }
-            None => {
-                let class = self.classes.get(class_of_claim(claim))?;
-                Some((class.provisioner.clone(), format!("{namespace}/{name}")))
-            }
+        if let Some(volume) = self.volumes.get(named) {
+            let source = volume.spec.as_ref()?.csi.as_ref()?;
+            return Some((source.driver.clone(), source.volume_handle.clone()));
         }
+        let class = self.classes.get(class_of_claim(claim))?;
+        Some((class.provisioner.clone(), format!("{namespace}/{name}")))
     }
 
     /// Counts a pod that uses these claims, or no longer does.
