@@ -131,7 +131,8 @@ impl Volumes {
         let kept = if let Some(kept) = known {
             kept
         } else {
-            let kept = Arc::new(self.make(pod, &folder).await?);
+            // Boxed: the worker of every pod would be as large.
+            let kept = Arc::new(Box::pin(self.make(pod, &folder)).await?);
             self.shared.pods.lock().insert(uid.to_owned(), kept.clone());
             kept
         };
@@ -152,7 +153,7 @@ impl Volumes {
         let kept = self.shared.pods.lock().remove(uid);
         let gate = kept.as_ref().and_then(|kept| kept.following.as_ref()).map(Following::end);
         drop(kept);
-        self.shared.csi.unmount(uid).await?;
+        Box::pin(self.shared.csi.unmount(uid)).await?;
         blocking(move || {
             // So that no file is written any more while everything is removed.
             if let Some(gate) = gate {
