@@ -40,7 +40,7 @@ impl Grower {
     async fn new(test: &str) -> Option<Self> {
         let node = Node::new(test).await?;
         if node.runtime.cgroups().pods().version() != Version::V1 {
-            plumb_skip::skip(plumb_skip::CONTAINERS, &format!("{test}: cgroup v2 holds no container"));
+            plumb_testkit::skip(plumb_testkit::CONTAINERS, &format!("{test}: cgroup v2 holds no container"));
             return None;
         }
         let sandbox = node.sandbox("grower").await;
