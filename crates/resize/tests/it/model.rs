@@ -13,6 +13,7 @@ mod properties;
 mod state;
 
 use plumb_resize::aggregate::Role;
+use plumb_resize::growth::GrowthBounds;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape, RestartPolicy};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements};
@@ -28,6 +29,8 @@ struct PodModel {
     choices: Vec<PodResources>,
     /// A container that uses all the memory it has, and never gives any up.
     holder: Option<usize>,
+    /// How far the node may raise memory limits.
+    bounds: Option<GrowthBounds>,
 }
 
 /// A rule of the protocol, broken on purpose.
@@ -56,6 +59,8 @@ struct Protocol {
     failures: u8,
     /// How often a container ends by itself.
     exits: u8,
+    /// How often a container comes near its memory limit.
+    growths: u8,
     broken: Option<Broken>,
 }
 
@@ -77,6 +82,7 @@ fn pod(policies: &[RestartPolicy], choices: &[&[(i64, i64)]]) -> PodModel {
         },
         choices: choices.iter().map(choice).collect(),
         holder: None,
+        bounds: None,
     }
 }
 
@@ -95,6 +101,7 @@ fn full_node(rules: Rules, policies: [RestartPolicy; 2]) -> Protocol {
         crashes: 1,
         failures: 1,
         exits: 0,
+        growths: 0,
         broken: None,
     }
 }
@@ -105,6 +112,24 @@ fn node_with_holder(rules: Rules, policies: [RestartPolicy; 2]) -> Protocol {
     protocol.pods.truncate(1);
     protocol.pods[0].holder = Some(0);
     Protocol { newcomer: None, exits: 2, ..protocol }
+}
+
+/// A node of four cores and four of memory, on which two pods may grow to more than fits beside each other. Users resize them
+/// meanwhile.
+fn node_with_growth(rules: Rules) -> Protocol {
+    let mut protocol = full_node(rules, [RestartPolicy::NotRequired; 2]);
+    let bounds = || "c0=2,c1=2".parse().ok();
+    protocol.pods = vec![
+        PodModel {
+            bounds: bounds(),
+            ..pod(
+                &[RestartPolicy::NotRequired; 2],
+                &[&[(1, 1), (1, 1)], &[(1, 2), (1, 1)], &[(1, 2), (1, 2)], &[(1, 3), (1, 1)]],
+            )
+        },
+        PodModel { bounds: bounds(), ..pod(&[RestartPolicy::NotRequired], &[&[(1, 1)], &[(1, 2)]]) },
+    ];
+    Protocol { newcomer: None, growths: 1, failures: 0, ..protocol }
 }
 
 /// The most states an exhaustive run may take.
@@ -152,6 +177,12 @@ fn containers_run_beside_one_that_never_gives_up_its_memory() {
 }
 
 #[test]
+fn every_growth_by_the_node_ends_well_beside_resizes_by_users() {
+    explore("growth, kep", node_with_growth(Rules::kep()));
+    explore("growth, v1.36", node_with_growth(Rules::v1_36()));
+}
+
+#[test]
 fn the_model_catches_a_container_that_never_starts_beside_one_that_holds_memory() {
     let bounds = node_with_holder(Rules::kep(), [RestartPolicy::NotRequired; 2]);
     let protocol = Protocol { broken: Some(Broken::StartsWithAllOrNothing), ..bounds };
@@ -178,6 +209,7 @@ fn no_path_runs_in_circles() {
     use RestartPolicy::{NotRequired, RestartContainer};
     let bounds = full_node(Rules::kep(), [NotRequired; 2]);
     goes_straight(&Protocol { newcomer: None, resizes: 2, crashes: 1, failures: 0, ..bounds });
+    goes_straight(&Protocol { crashes: 0, ..node_with_growth(Rules::kep()) });
     goes_straight(&Protocol {
         crashes: 0,
         exits: 1,

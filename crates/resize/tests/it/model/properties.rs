@@ -51,6 +51,23 @@ pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
             },
         ));
     }
+    if protocol.growths > 0 {
+        properties.push(Property::always(
+            "only users set a limit above the maximum of growth",
+            |protocol: &Protocol, state: &State| {
+                let has_acted = state.resizes < protocol.resizes;
+                has_acted || (0..state.pods.len()).all(|pod| within_bounds(protocol, state, pod))
+            },
+        ));
+        properties.push(Property::sometimes(
+            "a growth by the node is actual, and the resize of a user too",
+            |protocol: &Protocol, state: &State| {
+                let settled = |pod: &PodState| pod.allocation.generation == pod.generation;
+                let both = state.growths == 0 && state.resizes < protocol.resizes;
+                both && protocol.nothing_left_to_do(state) && state.pods.iter().all(settled)
+            },
+        ));
+    }
     if protocol.pods.iter().any(|pod| pod.holder.is_some()) {
         properties.push(Property::sometimes(
             "a container runs with less than it is allocated, and the error is shown",
@@ -144,4 +161,16 @@ fn shown_error(shown: &Projection) -> Option<&str> {
 
 fn shows_deferred(shown: &Projection) -> bool {
     shown.pending.as_ref().is_some_and(|pending| pending.reason == PendingReason::Deferred)
+}
+
+/// Whether the desired memory limits of a pod are within the bounds of its growth.
+fn within_bounds(protocol: &Protocol, state: &State, pod: usize) -> bool {
+    let model = &protocol.pods[pod];
+    let desired = &model.choices[state.pods[pod].desired];
+    let Some(bounds) = &model.bounds else { return true };
+    model.shape.containers.iter().zip(&desired.containers).all(|(part, wanted)| {
+        bounds
+            .maximum(&part.name)
+            .is_none_or(|maximum| wanted.limits.memory.is_some_and(|limit| limit <= maximum))
+    })
 }

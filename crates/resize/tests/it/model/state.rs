@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::accounting::on_node;
 use plumb_resize::admission::{Ledger, LedgerEntry, NodeFacts, Request, Verdict, admit, admit_new};
+use plumb_resize::growth::check;
 use plumb_resize::list::amount_of;
 use plumb_resize::plan::{CgroupState, Step, plan, start_is_safe, start_waits, start_with};
 use plumb_resize::pod::{PodResources, PodShape};
@@ -24,6 +25,7 @@ pub(super) struct State {
     pub(super) crashes: u8,
     pub(super) failures: u8,
     pub(super) exits: u8,
+    pub(super) growths: u8,
     /// Whether `status.resize` ever changed in a way that the table does not have.
     pub(super) illegal_word: bool,
 }
@@ -73,6 +75,9 @@ pub(super) enum Newcomer {
 pub(super) enum Action {
     /// The user asks for one of a pod's choices.
     Resize { pod: usize, choice: usize },
+    /// The agent: a container is near its memory limit, and the agent requests one of the choices, in which limits are
+    /// higher.
+    Grow { pod: usize, choice: usize },
     /// The scheduler binds the new pod.
     Bind,
     /// The agent: a watch delivers the pod as it is now.
@@ -112,8 +117,8 @@ impl Model for Protocol {
     fn init_states(&self) -> Vec<State> {
         let pods = self.pods.iter().map(|pod| self.start(pod)).collect();
         let newcomer = if self.newcomer.is_some() { Newcomer::Waiting } else { Newcomer::Rejected };
-        let Self { resizes, crashes, failures, exits, .. } = *self;
-        vec![State { pods, newcomer, resizes, crashes, failures, exits, illegal_word: false }]
+        let Self { resizes, crashes, failures, exits, growths, .. } = *self;
+        vec![State { pods, newcomer, resizes, crashes, failures, exits, growths, illegal_word: false }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -124,6 +129,10 @@ impl Model for Protocol {
             let choices =
                 (0..self.pods[pod].choices.len()).filter(|choice| *choice != state.pods[pod].desired);
             actions.extend(choices.map(|choice| Action::Resize { pod, choice }));
+        }
+        for pod in (0..self.pods.len()).filter(|_| state.growths > 0) {
+            let choices = (0..self.pods[pod].choices.len()).map(|choice| Action::Grow { pod, choice });
+            actions.extend(choices.filter(|action| self.next_state(state, *action).is_some()));
         }
         for pod in (0..self.pods.len()).filter(|_| state.exits > 0) {
             let running = state.pods[pod].truth.containers.iter().enumerate();
@@ -137,6 +146,7 @@ impl Model for Protocol {
         let mut next = state.clone();
         match action {
             Action::Resize { pod, choice } => self.resize(&mut next, pod, choice)?,
+            Action::Grow { pod, choice } => self.grow(&mut next, pod, choice)?,
             Action::Bind => self.bind(&mut next)?,
             Action::Watch(pod) => next.pods[pod].watch(),
             Action::ReadBack(pod) => {
@@ -222,11 +232,17 @@ impl Protocol {
     }
 
     fn resize(&self, state: &mut State, pod: usize, choice: usize) -> Option<()> {
-        let entry = &mut state.pods[pod];
-        if state.resizes == 0 || entry.desired == choice {
+        if state.resizes == 0 || state.pods[pod].desired == choice {
             return None;
         }
         state.resizes -= 1;
+        self.desire(state, pod, choice);
+        Some(())
+    }
+
+    /// The API server stores other desired resources.
+    fn desire(&self, state: &mut State, pod: usize, choice: usize) {
+        let entry = &mut state.pods[pod];
         entry.desired = choice;
         entry.generation += 1;
         entry.stale = entry.seen.is_some();
@@ -235,6 +251,29 @@ impl Protocol {
             state.illegal_word |= !transition_is_legal(entry.shown.resize_status, word);
             entry.shown.resize_status = word;
         }
+    }
+
+    /// The agent requests a growth of the pod as it has seen it, and the API server admits it for the pod as it is now.
+    fn grow(&self, state: &mut State, pod: usize, choice: usize) -> Option<()> {
+        let model = &self.pods[pod];
+        let bounds = model.bounds.as_ref().filter(|_| state.growths > 0)?;
+        let seen = state.pods[pod].seen?;
+        let wanted = &model.choices[choice];
+        // The agent: what it has seen is actual, and the growth fits beside the other pods.
+        let is_actual = model.choices[seen.desired] == state.pods[pod].allocation.allocated;
+        let requests = |resources: &PodResources| model.shape.requests(resources);
+        let available = self.ledger(state)?.available_to(&uid(pod));
+        if seen.desired == choice || !is_actual || !available.fits(requests(wanted)) {
+            return None;
+        }
+        check(&model.shape, &model.choices[seen.desired], wanted, bounds).ok()?;
+        // The API server.
+        let now = &model.choices[state.pods[pod].desired];
+        if now == wanted || check(&model.shape, now, wanted, bounds).is_err() {
+            return None;
+        }
+        state.growths -= 1;
+        self.desire(state, pod, choice);
         Some(())
     }
 
