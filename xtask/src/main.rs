@@ -80,8 +80,12 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "dist",
-        arguments: "",
-        about: &["builds the binary that is released: whole-program optimisation, no symbols"],
+        arguments: "[--binary ARCH=FILE]… [--out DIR]",
+        about: &[
+            "builds what is released, in dist/: static binaries, .deb, .rpm, image, chart, checksums",
+            "Takes Python 3, dpkg-deb and rpmbuild; docs/releasing.md has the rest.",
+            "cargo xtask dist --binary x86_64=target/release/plumb",
+        ],
         run: tasks::dist,
     },
     Task {
@@ -113,8 +117,8 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "ci",
-        arguments: "",
-        about: &["everything that must hold before a change lands (.ci/run)"],
+        arguments: "[fast|full|nightly|STEP…]",
+        about: &["what must hold before a change lands (.ci/run)", "cargo xtask ci fast"],
         run: tasks::ci,
     },
 ];

@@ -146,14 +146,9 @@ fn each(names: &[String], usual: fn(&Generated) -> bool, what: fn(&Generated) ->
     GENERATED.iter().filter(|one| wanted(one)).try_for_each(what)
 }
 
-/// The binary that is released.
-pub(crate) fn dist(_: &[String]) -> Outcome {
-    run(&mut cargo(["build", "--locked", "--profile", "dist", "--package", "plumb", "--bin", "plumb"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
-    let binary = target.join("dist").join("plumb");
-    let size = std::fs::metadata(&binary).map_err(|error| format!("{}: {error}", binary.display()))?.len();
-    println!("{} ({}.{} MB)", binary.display(), size / 1_000_000, size / 100_000 % 10);
-    Ok(())
+/// What is released: packages, archives, image, chart.
+pub(crate) fn dist(arguments: &[String]) -> Outcome {
+    run(script("packaging/dist").args(arguments))
 }
 
 /// The rules that the whole workspace follows. They are tests, so that each has a name and `cargo test --workspace` runs them.
@@ -162,6 +157,6 @@ pub(crate) fn tidy(rest: &[String]) -> Outcome {
 }
 
 /// Everything that must hold.
-pub(crate) fn ci(_: &[String]) -> Outcome {
-    run(&mut script(".ci/run"))
+pub(crate) fn ci(arguments: &[String]) -> Outcome {
+    run(script(".ci/run").args(arguments))
 }
