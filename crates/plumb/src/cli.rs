@@ -48,6 +48,7 @@ use crate::recommend::Recommend;
 use crate::resize::Resize;
 use crate::rollout::command::RolloutArgs;
 use crate::status::Status;
+use crate::support_bundle::SupportBundle;
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
 #[derive(Debug, Parser)]
@@ -213,6 +214,7 @@ pub(crate) enum Command {
         sudo plumb image ls\n  \
         sudo plumb image rm my/app:1.2")]
     Image(Image),
+    SupportBundle(SupportBundle),
     /// Print a script that completes commands and flags in a shell.
     ///
     /// For bash, in this shell: `source <(plumb completion bash)`.

@@ -23,7 +23,7 @@ use crate::data_dir::{Purpose as DataPurpose, given_or_usual};
 use crate::invitation::{self, NodeSettings};
 use crate::nodes::{NodeConfig, NodeEnvironment, is_api_server, render_dns, shut_down};
 use crate::up::{Signals, Stop, stopping};
-use crate::{data_dir, features, holder};
+use crate::{data_dir, features, holder, service_manager};
 use enrol::Enrolled;
 
 /// Where agents listen, as the kubelet does.
@@ -131,6 +131,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     say!("plumb: node {name} {}", environment.runtime_name());
     let mut signals = Signals::listen()?;
     announce!("plumb node {name} has joined {}", args.server);
+    service_manager::notify("READY=1");
     let stop = tokio::select! {
         stop = signals.next() => stop,
         () = parent_ended(), if args.end_with_parent => Stop::Interrupt,
@@ -138,6 +139,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     if let (Stop::Terminate, Some(periods)) = (stop, args.like.shutdown_periods()) {
         shut_down(&environment, periods, &mut signals).await;
     }
+    service_manager::notify("STOPPING=1");
     say!("{}", stopping(!environment.is_virtual()));
     trigger.pull();
     answering.await.context("the node's server failed")?;

@@ -36,7 +36,9 @@ mod resize;
 mod rollout;
 mod run;
 mod scheduler;
+mod service_manager;
 mod status;
+mod support_bundle;
 mod token;
 mod up;
 mod usage;
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
         Command::Backup(backup) => backup::backup(&backup).map(success),
         Command::Restore(restore) => backup::restore(&restore).map(success),
         Command::Image(image) => image::run(image).map(success),
+        Command::SupportBundle(bundle) => support_bundle::run(bundle).map(success),
         Command::Version => {
             output::write_out(concat!("plumb ", env!("CARGO_PKG_VERSION"), "\n")).map(success)
         }

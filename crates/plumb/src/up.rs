@@ -32,7 +32,7 @@ use crate::invitation::Binding;
 use crate::nodes::{DnsSettings, Machines, RunningMachines};
 use crate::pod_network::ClusterNetwork;
 use crate::usage::{self, Measurements};
-use crate::{backup, data_dir, features, holder, nodes};
+use crate::{backup, data_dir, features, holder, nodes, service_manager};
 
 /// The assumed limit of file descriptors, if it is unknown.
 const FEW_DESCRIPTORS: usize = 1_024;
@@ -247,6 +247,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         None => String::new(),
     };
     announce!("plumb is ready at {url}{data_is_in}; export KUBECONFIG={}", shell_word(&kubeconfig));
+    service_manager::notify("READY=1");
     let stop = signals.next().await;
     let ending = async {
         if let Some(further) = further {
@@ -259,6 +260,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         }
     };
     tokio::join!(ending, shutting_down);
+    service_manager::notify("STOPPING=1");
     say!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
     trigger.pull();
     let drained = serving.await.context("the API server failed")?;

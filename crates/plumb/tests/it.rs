@@ -55,6 +55,7 @@ mod it {
     mod status_vpa;
     mod storms;
     mod streams;
+    mod support_bundle;
     mod tasks;
     mod top;
     mod upstream;
