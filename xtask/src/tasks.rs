@@ -1,7 +1,5 @@
 //! The commands that are other commands.
 
-use xtask::repository::root;
-
 use crate::run::{Outcome, cargo, package, run, script};
 
 /// The tests of one crate.
