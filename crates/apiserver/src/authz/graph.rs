@@ -1,10 +1,11 @@
 //! The objects that the pods of each node refer to.
 //!
 //! The references of a pod do not change once it is bound, so that only bindings, new pods and deletions are decoded;
-//! the many updates of pod statuses are not.
+//! the many updates of pod statuses are not, but for pods that have opted in to growth.
 
 use std::collections::{HashMap, HashSet};
 
+use plumb_resize::growth::MEMORY_PRESSURE_GROWTH;
 use plumb_store::{Event, Object};
 use serde_json::Value;
 
@@ -46,6 +47,8 @@ pub(crate) struct Graph {
 struct OnNode {
     node: String,
     references: Vec<Reference>,
+    /// It has opted in to growth under memory pressure.
+    grows: bool,
 }
 
 struct Volume {
@@ -57,6 +60,11 @@ impl Graph {
     /// Whether a pod runs on a node.
     pub(crate) fn runs(&self, node: &str, namespace: &str, name: &str) -> bool {
         self.pods.get(&object_key(namespace, name)).is_some_and(|pod| pod.node == node)
+    }
+
+    /// Whether a pod runs on a node and has opted in to growth under memory pressure.
+    pub(crate) fn grows(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.pods.get(&object_key(namespace, name)).is_some_and(|pod| pod.node == node && pod.grows)
     }
 
     /// Whether a pod on a node refers to an object, or a volume of such a pod does.
@@ -120,7 +128,8 @@ impl Graph {
             let key = (*kind, (key.0.clone(), name.clone()));
             *self.referrers.entry(key).or_default().entry(node.to_owned()).or_default() += 1;
         }
-        self.pods.insert(key, OnNode { node: node.to_owned(), references });
+        let grows = references::has_annotation(pod, MEMORY_PRESSURE_GROWTH);
+        self.pods.insert(key, OnNode { node: node.to_owned(), references, grows });
     }
 
     fn forget_volume(&mut self, name: &str) {
@@ -207,13 +216,16 @@ impl Index for Graph {
 }
 
 /// Whether an updated pod has the same references. The attributes of the stored object show it, without decoding it,
-/// but for claims of devices, which are in its status.
+/// but for claims of devices, which are in its status, and for the annotation that opts in to growth.
 fn same_references(current: &Object, previous: &Object) -> bool {
     let on_node = |object: &Object| object.attributes.get("spec.nodeName").map(str::to_owned);
-    let claims = |object: &Object| std::str::from_utf8(&object.value).is_ok_and(|text| text.contains(CLAIMS));
+    let contains = |object: &Object, part: &str| {
+        std::str::from_utf8(&object.value).is_ok_and(|text| text.contains(part))
+    };
     current.key.as_str().starts_with("core/pods/")
         && on_node(current) == on_node(previous)
-        && !claims(current)
+        && !contains(current, CLAIMS)
+        && [current, previous].iter().all(|object| !contains(object, MEMORY_PRESSURE_GROWTH))
 }
 
 /// A part of the names of all fields with claims of devices.

@@ -1,7 +1,7 @@
 //! The node authorizer: a node may read what its pods refer to, and write its own objects.
 //!
 //! It decides by the URL whether a Node, pod or lease is the node's own; where only the object shows it, the admission
-//! plugin `NodeRestriction` decides.
+//! plugin `NodeRestriction` decides, as for a resize that a node requests for a pod under memory pressure.
 
 use super::graph::{Graph, Kind};
 use super::{About, Ask, Authorizer, Objects};
@@ -176,6 +176,8 @@ impl Authorizer {
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Opinion::Allow
             }
+            // Only within the pod's bounds, which admission checks.
+            ("resize", "patch") => self.related(node, objects, |graph, ns, name| graph.grows(node, ns, name)),
             _ => Opinion::none(),
         }
     }

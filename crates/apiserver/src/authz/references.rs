@@ -12,7 +12,12 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a pod is a mirror pod.
 pub fn is_mirror(pod: &Value) -> bool {
-    pod.pointer("/metadata/annotations").is_some_and(|annotations| annotations.get(MIRROR).is_some())
+    has_annotation(pod, MIRROR)
+}
+
+/// Whether an object has an annotation.
+pub(super) fn has_annotation(object: &Value, name: &str) -> bool {
+    object.pointer("/metadata/annotations").is_some_and(|annotations| annotations.get(name).is_some())
 }
 
 fn items<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {

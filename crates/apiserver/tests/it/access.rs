@@ -4,6 +4,7 @@ mod bindings;
 mod certificates;
 mod defaults;
 mod escalation;
+mod growth;
 mod matrix;
 mod nodes;
 mod reviews;

@@ -3,10 +3,12 @@
 //!
 //! Authorization knows only the URL of a request; this plugin also reads the objects.
 
+mod growth;
 mod labels;
 mod mirror;
 mod tokens;
 
+use plumb_resize::growth::MEMORY_PRESSURE_GROWTH;
 use serde_json::Value;
 
 use crate::registry::certificate_signing_request::request::read;
@@ -52,6 +54,14 @@ impl Plugin for NodeRestriction {
             new: Some(&*new).filter(|new| !new.is_null()),
         };
         node_restriction(&request, |node| find(attributes, "nodes", node).ok())
+    }
+
+    /// A resize is checked as it would be stored, after all that may change it.
+    fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        if !attributes.is_below("", "pods") || attributes.subresource != Some("resize") {
+            return Ok(());
+        }
+        growth::check(attributes.old, new).map_err(|why| attributes.forbidden(&why))
     }
 }
 
@@ -113,6 +123,8 @@ fn node_restriction(
             "" => pod(node, request, find_node),
             "status" => pod_status(node, request),
             "eviction" => eviction(node, request),
+            "resize" => resize(node, request),
+            // SPEC: upstream's message does not know growth by the node.
             other => Err(request.refuse(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             ))),
@@ -171,6 +183,22 @@ fn pod_status(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
         if differ(pointer) {
             return Err(request.refuse(&format!("node {node:?} cannot update {what}")));
         }
+    }
+    if growth::opt_in(old) != growth::opt_in(new) {
+        let why = format!("node {node:?} cannot update the annotation {MEMORY_PRESSURE_GROWTH}");
+        return Err(request.refuse(&why));
+    }
+    Ok(())
+}
+
+/// A node may resize its own pods; which resizes, [`growth::check`] decides.
+fn resize(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
+    if request.operation != Operation::Update {
+        return Err(request.unexpected());
+    }
+    if node_name(request.old) != node {
+        let why = format!("node {node:?} can only resize pods with spec.nodeName set to itself");
+        return Err(request.refuse(&why));
     }
     Ok(())
 }
