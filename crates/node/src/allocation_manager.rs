@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
+use plumb_resize::resource::Resource;
 use plumb_resize::status::Allocation;
 use plumb_runtime::types::CpuSet;
 use plumb_store::{Event, Ticket};
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Clock;
 use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo, is_any_less};
+use crate::holders::{Holders, Wait};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::predicates::Predicate;
 use crate::worker::{Message, POD_WORKER};
@@ -199,6 +201,16 @@ impl AllocationManager {
     /// The verdict on other resources of a pod, which changes nothing; none if the pod was not admitted.
     pub(crate) fn verdict(&self, uid: &str, desired: &PodResources) -> Option<Verdict> {
         self.state.lock().allocator.verdict(uid, desired)
+    }
+
+    /// Who holds a resource of the node, as an event of this pod may say.
+    pub(crate) fn holders(&self, uid: &str, resource: Resource) -> Holders {
+        self.state.lock().allocator.holders(uid, resource)
+    }
+
+    /// What a deferred resize of a pod waits for.
+    pub(crate) fn explain_wait(&self, uid: &str) -> Option<Wait> {
+        self.state.lock().allocator.explain_wait(uid)
     }
 
     /// Admits a pod that ran before, with its allocation of then; returns its entry.

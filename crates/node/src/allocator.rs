@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_placement::HostPort;
 use plumb_resize::admission::{
-    Deferral, Ledger, LedgerEntry, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
+    Deferral, Ledger, LedgerEntry, NodeFacts, Request, Shortage, Verdict, admit, admit_new, what_if,
 };
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
@@ -24,6 +24,7 @@ use plumb_supervise::Panic;
 
 use crate::cpus::{CpuAllocator, CpuAssignments, InsufficientCpus};
 use crate::ephemeral_storage;
+use crate::holders::{Holders, Wait};
 use crate::journal::Entry;
 use crate::predicates::Predicate;
 use crate::preemption::{self, Candidate};
@@ -221,6 +222,35 @@ impl Allocator {
     /// The accounting of all pods: the larger of allocated and actual.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Who holds a resource of the node, as an event of this pod may say.
+    pub fn holders(&self, uid: &str, resource: Resource) -> Holders {
+        let namespace = self.pods.get(uid).map(|record| record.info.namespace.as_str()).unwrap_or_default();
+        Holders::new(namespace, resource, self.counted_pods(resource))
+    }
+
+    /// What a deferred resize of a pod waits for; none if it fits, or if the pod was not admitted.
+    pub fn explain_wait(&self, uid: &str) -> Option<Wait> {
+        let PodRecord { info, entry, .. } = self.pods.get(uid)?;
+        let allocated = &entry.allocation.allocated;
+        let request = Request { pod: uid, shape: &info.shape, allocated, desired: &info.desired };
+        let found = what_if(request, &self.ledger);
+        let resource = Resource::ALL.into_iter().find(|resource| found.missing[*resource] > 0)?;
+        let (wanted, available) = (info.shape.requests(&info.desired), self.ledger.available_to(uid));
+        Some(Wait {
+            resource,
+            missing: found.missing[resource],
+            holders: self.holders(uid, resource),
+            shrinks: found.after_all_shrinks,
+            never: Resource::ALL.into_iter().any(|resource| available.never_fits(resource, wanted)),
+        })
+    }
+
+    fn counted_pods(&self, resource: Resource) -> impl Iterator<Item = (&PodInfo, i64)> {
+        self.pods.iter().map(move |(uid, record)| {
+            (&record.info, self.ledger.held(uid).unwrap_or_default().counted()[resource])
+        })
     }
 
     /// Admits a new pod with this allocation, if it fits. `failed` is the predicate about its node alone that it fails.

@@ -21,6 +21,7 @@ pub mod env;
 mod ephemeral_storage;
 mod events;
 mod file_changes;
+pub mod holders;
 mod hook;
 pub mod image_gc;
 mod insecure_tls;

@@ -15,6 +15,7 @@ use super::Worker;
 use super::error::SyncError;
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
+use crate::events::Kind;
 use crate::resized;
 
 /// How far the request for the resources in the pod's spec is.
@@ -90,6 +91,12 @@ impl Worker {
         let entry = self.node.allocations.entry(&self.uid).unwrap_or_else(|| result.entry.clone());
         if is_current(&result, &entry.allocation, self.info.generation) {
             resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
+            if matches!(result.outcome, ResizeOutcome::Pending(_))
+                && let Some(wait) = self.node.allocations.explain_wait(&self.uid)
+            {
+                let (events, message) = (&self.node.events, wait.to_string());
+                events.pod(&self.pod, Kind::Warning, "ResizeWaits", message);
+            }
             if result.outcome == ResizeOutcome::Started {
                 self.actuation.start(result.entry.allocation.generation);
             }
