@@ -447,8 +447,9 @@ impl Agent {
                 // The workers themselves cause these.
                 ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
             },
-            // The agent watches no container's memory yet.
-            Event::MemoryPressure { .. } => return,
+            Event::MemoryPressure { sandbox, container, pressure, .. } => {
+                (sandbox, Message::MemoryPressure(Box::new((container, pressure))))
+            }
             Event::LimitRestored { sandbox, .. } => (sandbox, Message::LimitRestored),
             Event::UpdateFinished { sandbox, .. } => (sandbox, Message::UpdateFinished),
             Event::Missed(_) => {

@@ -203,6 +203,11 @@ impl AllocationManager {
         self.state.lock().allocator.verdict(uid, desired)
     }
 
+    /// The memory that the node has left for a pod beside what counts for it already.
+    pub(crate) fn memory_left(&self, uid: &str) -> i64 {
+        self.state.lock().allocator.memory_left(uid)
+    }
+
     /// Who holds a resource of the node, as an event of this pod may say.
     pub(crate) fn holders(&self, uid: &str, resource: Resource) -> Holders {
         self.state.lock().allocator.holders(uid, resource)

@@ -224,6 +224,12 @@ impl Allocator {
         &self.ledger
     }
 
+    /// The memory that the node has left for a pod beside what counts for it already.
+    pub fn memory_left(&self, uid: &str) -> i64 {
+        let available = self.ledger.available_to(uid);
+        available.free().less(available.held).memory
+    }
+
     /// Who holds a resource of the node, as an event of this pod may say.
     pub fn holders(&self, uid: &str, resource: Resource) -> Holders {
         let namespace = self.pods.get(uid).map(|record| record.info.namespace.as_str()).unwrap_or_default();

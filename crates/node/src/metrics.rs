@@ -63,6 +63,30 @@ pub enum Pending {
     Infeasible,
 }
 
+/// The result of an attempt to raise a memory limit under pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrowthResult {
+    /// The limit was raised.
+    Grown,
+    /// The API server refused it.
+    Refused,
+    /// The API server could not be reached in time.
+    Failed,
+    /// The node has no memory left.
+    NodeFull,
+}
+
+impl GrowthResult {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Grown => "grown",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::NodeFull => "node_full",
+        }
+    }
+}
+
 /// The agent's metrics. Several nodes of one process may share them.
 pub struct Metrics {
     requested: CounterVec<3>,
@@ -75,6 +99,8 @@ pub struct Metrics {
     in_progress: AtomicI64,
     actuated: [Histogram; 2],
     altogether: Histogram,
+    growths: CounterVec<1>,
+    growth_took: Histogram,
     operations: Mutex<BTreeMap<&'static str, Operation>>,
     toolkit: plumb_controller_runtime::metrics::Metrics,
 }
@@ -97,6 +123,8 @@ impl Default for Metrics {
             in_progress: AtomicI64::default(),
             actuated: [Histogram::new(Unit::Number, ACTUATION), Histogram::new(Unit::Number, ACTUATION)],
             altogether: Histogram::new(Unit::Time, ALTOGETHER),
+            growths: CounterVec::default(),
+            growth_took: Histogram::new(Unit::Time, ALTOGETHER),
             operations: Mutex::default(),
             toolkit: plumb_controller_runtime::metrics::Metrics::default(),
         }
@@ -158,6 +186,16 @@ impl Metrics {
     /// A resize is completed and reported, this long after the node received it.
     pub fn end_to_end(&self, took: Duration) {
         self.altogether.observe_duration(took);
+    }
+
+    /// A container came near its memory limit, with this result.
+    pub fn growth(&self, result: GrowthResult) {
+        self.growths.inc([result.name().into()]);
+    }
+
+    /// A memory limit was raised this long after the notification that usage is near it.
+    pub fn growth_took(&self, took: Duration) {
+        self.growth_took.observe_duration(took);
     }
 
     /// A probe of a container has a result: `successful`, `failed` or `unknown`.
@@ -232,6 +270,14 @@ impl Metrics {
         let name = "plumb_resize_end_to_end_seconds";
         text.histogram(name, "from when the node received a resize until it was completed and reported");
         self.altogether.render(text, name, &[], |_| true);
+        let name = "plumb_memory_pressure_growths_total";
+        self.growths.render(text, name, "memory limits that were to be raised under pressure", ["result"]);
+        let name = "plumb_memory_pressure_growth_seconds";
+        text.histogram(
+            name,
+            "from the notification that usage is near a memory limit until the limit was raised",
+        );
+        self.growth_took.render(text, name, &[], |_| true);
     }
 
     fn operations(&self, text: &mut Text) {
@@ -271,6 +317,8 @@ mod tests {
         metrics.in_progress(true);
         metrics.actuated(true, Duration::from_millis(40));
         metrics.end_to_end(Duration::from_millis(7));
+        metrics.growth(GrowthResult::NodeFull);
+        metrics.growth_took(Duration::from_millis(3));
         metrics.operation("update_container", Duration::from_millis(1), false);
         let container = |uid: &str| ProbedContainer {
             uid: uid.to_owned(),
@@ -296,6 +344,8 @@ mod tests {
             "kubelet_pod_deferred_accepted_resizes_total{retry_trigger=\"pods_removed\"} 1",
             "plumb_resize_end_to_end_seconds_bucket{le=\"0.008\"} 1",
             "plumb_resize_end_to_end_seconds_sum 0.007",
+            "plumb_memory_pressure_growths_total{result=\"node_full\"} 1",
+            "plumb_memory_pressure_growth_seconds_sum 0.003",
             "kubelet_runtime_operations_errors_total{operation_type=\"update_container\"} 1",
             "prober_probe_total{probe_type=\"Liveness\",result=\"failed\"} 1",
         ] {

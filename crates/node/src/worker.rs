@@ -18,6 +18,7 @@ mod count;
 mod ephemeral;
 mod error;
 mod failures;
+mod growth;
 mod image;
 mod pin;
 mod probes;
@@ -41,7 +42,7 @@ use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
 use plumb_resize::status::Allocation;
 use plumb_runtime::Confirmation;
-use plumb_runtime::types::ContainerId;
+use plumb_runtime::types::{ContainerId, MemoryPressure};
 use plumb_supervise::Exponential;
 use tokio::sync::mpsc;
 
@@ -62,6 +63,7 @@ use announced::AnnouncedResize;
 use count::Counted;
 use error::SyncError;
 use failures::Failures;
+use growth::{Growth, GrowthOutcome};
 use image::{Pull, Pulled};
 use probes::ProbedContainer;
 use request::ResizeRequest;
@@ -93,6 +95,10 @@ pub(crate) enum Message {
     RuntimeEvent,
     /// A process in one of its containers was OOM killed; the container may still run.
     OutOfMemory(ContainerId),
+    /// A container is near its memory limit, or is held at it.
+    MemoryPressure(Box<(ContainerId, MemoryPressure)>),
+    /// A higher memory limit was requested for a container.
+    GrowthRequested(Box<(ContainerId, GrowthOutcome)>),
     /// The runtime restored a lowered limit.
     LimitRestored,
     /// The runtime has responded to an update of a container's resources that was applied before.
@@ -164,6 +170,7 @@ pub(crate) struct Worker {
     observation: Observation,
     actuated: ActuatedResources,
     actuation: Actuation,
+    growth: Growth,
     /// The last observed resources of each container while it ran, by position.
     last_actual: Vec<Option<Requirements>>,
     /// The attempt after the last one that ran, of each container by position.
@@ -230,6 +237,7 @@ impl Worker {
             deletion: Deletion::default(),
             counted: Counted::default(),
             actuation: Actuation::default(),
+            growth: Growth::default(),
             failures: Failures::default(),
             volumes: AdoptedVolumes::default(),
             termination: None,
@@ -270,7 +278,7 @@ impl Worker {
                     };
                     tokio::select! {
                         message = inbox.recv() => match message {
-                            Some(message) => self.handle(message),
+                            Some(message) => self.handle(message).await,
                             None => break,
                         },
                         outcome = self.status_manager.outcome() => self.handle_status_patched(outcome),
@@ -279,7 +287,7 @@ impl Worker {
                 }
             }
             while let Ok(message) = inbox.try_recv() {
-                self.handle(message);
+                self.handle(message).await;
             }
             if let Some(outcome) = self.status_manager.outcome().now_or_never() {
                 self.handle_status_patched(outcome);
@@ -290,7 +298,7 @@ impl Worker {
     }
 
     /// Handles a message.
-    fn handle(&mut self, message: Message) {
+    async fn handle(&mut self, message: Message) {
         match message {
             Message::Pod(pod) => self.handle_pod(pod),
             Message::Listed(pod) => self.handle_listed(pod),
@@ -300,6 +308,14 @@ impl Worker {
             Message::OutOfMemory(id) => {
                 self.observation.mark(Outdated::All);
                 self.emit_oom(&id);
+            }
+            // Boxed, so that an idle worker does not hold their memory.
+            Message::MemoryPressure(pressure) => {
+                Box::pin(self.handle_memory_pressure(&pressure.0, pressure.1)).await;
+            }
+            Message::GrowthRequested(requested) => {
+                let (id, outcome) = *requested;
+                Box::pin(self.handle_growth_requested(&id, outcome)).await;
             }
             Message::LimitRestored => {
                 self.observation.mark(Outdated::All);
@@ -436,6 +452,7 @@ impl Worker {
         if self.state.holds_allocation() {
             self.node.allocations.set_actual(&self.uid, actual.clone()).await;
         }
+        self.sync_growth().await;
         self.update_probes();
         self.adopt_volumes().await;
         let steps = self.steps(&cgroups);

@@ -124,7 +124,7 @@ impl Worker {
     }
 
     /// Emits an event for an OOM kill in a container.
-    pub(super) fn emit_oom(&self, id: &ContainerId) {
+    pub(super) fn emit_oom(&mut self, id: &ContainerId) {
         let position = self
             .observation
             .observed
@@ -133,7 +133,9 @@ impl Worker {
             .position(|observed| observed.as_ref().is_some_and(|observed| observed.id == *id));
         let Some(position) = position else { return };
         let name = self.name_of(position).to_owned();
-        let message = format!("A process of container {name} was killed because it ran out of memory");
+        let exhausted = self.exhausted(id).unwrap_or_default();
+        let message =
+            format!("A process of container {name} was killed because it ran out of memory{exhausted}");
         self.node.events.container(&self.pod, &name, Kind::Warning, "OOMKilling", message);
     }
 }

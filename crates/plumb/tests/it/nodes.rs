@@ -12,6 +12,7 @@ mod memory;
 mod names;
 mod network;
 mod policies;
+mod pressure;
 mod programs;
 mod remains;
 mod several;
