@@ -1,6 +1,7 @@
 //! `plumb status`: desired, allocated and actual resources of pods, and their resizes; recommendations of VPAs; the
 //! progress of rollouts.
 
+mod explanations;
 mod vpa;
 mod watch;
 
@@ -221,7 +222,12 @@ async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()
                 }
             }
         }
-        None | Some(Output::Wide) => write_out(&text(pods, &boosts, args)?)?,
+        None | Some(Output::Wide) => {
+            write_out(&text(pods, &boosts, args)?)?;
+            if let (Some(Object::Pod(_)), [pod]) = (&args.object, pods) {
+                write_out(&explanations::explanations(client, pod).await)?;
+            }
+        }
     }
     Ok(())
 }
