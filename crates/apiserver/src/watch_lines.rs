@@ -312,9 +312,10 @@ mod tests {
         assert_eq!(read(sending.pop().unwrap()).unwrap(), LINE);
         drop(sending);
         assert_eq!(lines.pool.taken(), 0);
-        let table = lines.table.lock();
-        assert!(table.shared.is_empty() && table.all.is_empty());
-        drop(table);
+        {
+            let table = lines.table.lock();
+            assert!(table.shared.is_empty() && table.all.is_empty());
+        }
         let small = lines.line("alice", 10, None, || Some(Bytes::from_static(b"line"))).await.unwrap();
         assert!(matches!(small, Some(Outgoing::Small(_))));
     }
