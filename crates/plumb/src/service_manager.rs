@@ -1,6 +1,6 @@
 //! Notifications for a service manager (`Type=notify` of systemd), which then knows when a cluster is ready.
 //!
-//! The protocol is one datagram (sd_notify(3)), which a crate would not make shorter.
+//! The protocol is one datagram (`sd_notify(3)`), which a crate would not make shorter.
 
 use std::ffi::OsStr;
 use std::io;

@@ -8,7 +8,7 @@
 //!   errors.txt           what could not be read
 //! ```
 //!
-//! Secrets and ConfigMaps are not read. Values of environment variables and copies of whole objects in annotations are removed.
+//! Secrets and config maps are not read. Values of environment variables and copies of whole objects in annotations are removed.
 
 mod redact;
 
@@ -77,7 +77,7 @@ const MOST_NODES: usize = 20;
 
 /// Collect what a report of a problem needs into one file: versions, health, metrics and objects, without secrets.
 ///
-/// Secrets and ConfigMaps are not read, and values of environment variables are removed. Read the file before you send it:
+/// Secrets and config maps are not read, and values of environment variables are removed. Read the file before you send it:
 /// names, labels, arguments of containers and events are in it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -176,7 +176,7 @@ impl<W: Write> Bundle<W> {
     }
 
     fn finish(mut self) -> std::io::Result<()> {
-        let errors = self.errors.iter().map(|error| format!("{error}\n")).collect::<String>();
+        let errors = self.errors.join("\n");
         self.add("errors.txt", errors.as_bytes())?;
         self.archive.into_inner()?.finish()?.flush()
     }
