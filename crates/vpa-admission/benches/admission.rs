@@ -9,7 +9,7 @@
 mod cluster;
 #[path = "../../updater/benches/common/figure.rs"]
 mod figure;
-#[path = "../tests/it/in_process_webhook.rs"]
+#[path = "../tests/common/in_process_webhook.rs"]
 mod in_process_webhook;
 
 use std::time::{Duration, Instant};

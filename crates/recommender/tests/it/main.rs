@@ -1,6 +1,6 @@
 //! The recommender through its public API; where it needs a cluster, on a real API server in this process.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
 mod checkpoint;
 mod cluster;

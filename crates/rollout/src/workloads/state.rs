@@ -195,7 +195,8 @@ mod tests {
         let opted_in = json!({ "annotations": { "rollout.plumb.dev/in-place": "true" } });
         let behind = json!({ "generation": 8 });
         let none = json!({});
-        let cases = [
+        // On the heap: the records are large.
+        let cases = vec![
             // The metadata, the CPU of the template, the record, whether the gate is on and drift is enforced, the state.
             (&none, NEW, record(), true, false, "active"),
             (&opted_in, NEW, record(), true, false, "active"),

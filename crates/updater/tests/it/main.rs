@@ -1,12 +1,13 @@
 //! The updater, on a real API server in this process.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod boost_soak;
 mod budget;
 mod decisions;
 mod guard;
 mod in_place_mode;
+#[path = "../../../vpa-admission/tests/common/in_process_webhook.rs"]
 mod in_process_webhook;
 mod make;
 mod node_groups;

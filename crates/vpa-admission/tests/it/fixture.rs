@@ -14,13 +14,12 @@ use plumb_vpa::namespaces::Namespaces;
 use plumb_vpa_admission::metrics::AdmissionMetrics;
 use plumb_vpa_admission::registration::registration;
 use plumb_vpa_admission::status_lease::StatusLease;
+use plumb_vpa_admission::vpa::Gates;
 use plumb_vpa_admission::{Admission, Environment, Options};
 use plumb_vpa_api::VerticalPodAutoscaler;
 use plumb_webhook::Registration;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-
-use crate::in_process_webhook::GATES;
 
 /// A cluster with the definitions of VPAs.
 pub(crate) struct Fixture {
@@ -51,7 +50,7 @@ pub(crate) fn options() -> Options {
         server: plumb_webhook::Options::on_loopback("kube-system", "vpa-webhook-ca", register),
         status_lease: StatusLease::new("kube-system", "test"),
         max_allowed_cpu_boost: None,
-        gates: GATES,
+        gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
         node_selectors: false,
     }
 }

@@ -4,7 +4,6 @@
 
 mod cluster;
 mod fixture;
-mod in_process_webhook;
 mod pod;
 mod replicas;
 mod robust;

@@ -1,1 +1,0 @@
-../../../vpa-admission/tests/it/in_process_webhook.rs
