@@ -99,7 +99,7 @@ impl Grower {
         self.node.end().await;
     }
 
-    async fn is_killed(mut self) {
+    async fn expect_killed(mut self) {
         let status = self.node.ended(&mut self.events, &self.id).await;
         assert_eq!(status.reason, "OOMKilled");
         self.node.end().await;
@@ -128,7 +128,7 @@ async fn a_container_that_is_held_too_long_is_killed() {
     grower.watch(Some(watch(Duration::from_millis(200)))).await;
     grower.grow();
     grower.pressure(|pressure| pressure.held).await;
-    grower.is_killed().await;
+    grower.expect_killed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,7 +178,7 @@ async fn a_held_container_is_killed_when_its_watch_ends() {
     grower.grow();
     grower.pressure(|pressure| pressure.held).await;
     grower.watch(None).await;
-    grower.is_killed().await;
+    grower.expect_killed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
