@@ -598,10 +598,10 @@ fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result
     Ok(CpuAllocator::new(all, reserved))
 }
 
-/// Protects the secrets and logs of pods from other users of this machine: their files have the modes that their
-/// containers need. Containers see them through mounts, and pass none of these directories.
+/// Protects the secrets and logs of pods, and the volumes of CSI drivers, from other users of this machine: their files have
+/// the modes that their containers need. Containers see them through mounts, and pass none of these directories.
 fn keep_private(data: &Path) -> std::io::Result<()> {
-    for folder in [VOLUMES, LOGS].map(|name| data.join(name)) {
+    for folder in [VOLUMES, LOGS, KUBELET].map(|name| data.join(name)) {
         std::fs::create_dir_all(&folder)?;
         std::fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
     }

@@ -7,7 +7,7 @@ mod budget;
 mod decisions;
 mod guard;
 mod in_place_mode;
-// The webhook of `plumb_vpa_admission` without its server, as the bench of that crate calls it.
+// `plumb_vpa_admission::Webhook` without its server, as the bench of that crate calls it.
 #[path = "../../../vpa-admission/tests/common/in_process_webhook.rs"]
 mod in_process_webhook;
 mod make;
