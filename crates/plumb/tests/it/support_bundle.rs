@@ -64,7 +64,7 @@ async fn a_bundle_has_health_metrics_and_objects_and_no_secret() {
     assert!(files["about.txt"].starts_with(concat!("plumb ", env!("CARGO_PKG_VERSION"))), "{files:?}");
     assert!(files["server/readyz.txt"].contains("readyz check passed"), "{}", files["server/readyz.txt"]);
     assert!(files["server/metrics.txt"].contains("apiserver_request_total"));
-    assert!(files["nodes/plumb/healthz.txt"].contains("ok"), "{}", files["nodes/plumb/healthz.txt"]);
+    assert!(files["nodes/plumb/healthz.txt"].contains("check passed"), "{files:?}");
     let pods: Value = serde_json::from_str(&files["objects/pods.json"]).unwrap();
     assert_eq!(pods["items"][0]["metadata"]["name"], "web");
     for (path, text) in &files {
