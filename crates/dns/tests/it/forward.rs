@@ -1,5 +1,6 @@
 //! Names outside of the cluster.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,18 @@ impl Drop for Upstream {
     }
 }
 
+/// Binds one port for UDP and TCP. A port that is free for one may be taken for the other: then the kernel chooses another.
+async fn bind_both(address: IpAddr, port: u16) -> (UdpSocket, TcpListener) {
+    for _ in 0..100 {
+        let udp = UdpSocket::bind((address, port)).await.unwrap();
+        match TcpListener::bind(udp.local_addr().unwrap()).await {
+            Ok(tcp) => return (udp, tcp),
+            Err(error) => assert_eq!((error.kind(), port), (ErrorKind::AddrInUse, 0), "{error}"),
+        }
+    }
+    panic!("no port is free for UDP and TCP");
+}
+
 impl Upstream {
     /// One that answers as a function says; nothing is no answer.
     async fn start(
@@ -35,9 +48,8 @@ impl Upstream {
         port: u16,
         reply: impl Fn(&Packet<'_>, bool) -> Vec<u8> + Send + Sync + 'static,
     ) -> Self {
-        let udp = UdpSocket::bind((address, port)).await.unwrap();
+        let (udp, tcp) = bind_both(address, port).await;
         let address = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(address).await.unwrap();
         let reply = Arc::new(reply);
         let queries = Arc::new(AtomicUsize::new(0));
         let counted = queries.clone();
