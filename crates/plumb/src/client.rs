@@ -16,8 +16,9 @@ use kube::{Client, Config};
 use plumb_vpa_explain::printable;
 use serde_json::Value;
 
-use crate::data_dir::existing_kubeconfig;
-pub(crate) use crate::output::write_out;
+pub(crate) use plumb_cluster::block_on;
+use plumb_cluster::data_dir::existing_kubeconfig;
+pub(crate) use plumb_cluster::output::write_out;
 
 /// Which cluster.
 #[derive(Debug, Args)]
@@ -245,15 +246,6 @@ pub(crate) enum Output {
     Wide,
     /// Only what it is called.
     Name,
-}
-
-/// Runs what waits for a server, on one thread: a command does one thing.
-pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the asynchronous runtime")?;
-    runtime.block_on(work)
 }
 
 /// Aligned text: columns are as wide as their widest cell.

@@ -5,12 +5,13 @@ mod pull;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
+use plumb_cluster::announce;
+use plumb_cluster::data_dir::{FreshDirectory, Purpose, given_or_usual, require};
 use plumb_runtime::builtin::{has_images, images_of, remove_image};
 use plumb_runtime::image::Limits;
 
 use crate::cli::{Image, ImageCommand};
 use crate::client::write_out;
-use crate::data_dir::{FreshDirectory, Purpose, given_or_usual, require};
 
 /// Long enough to distinguish images, short enough to read.
 const SHORT_ID: usize = 12;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser as _};
+use plumb_cluster::announce;
+use plumb_cluster::features;
 use plumb_install::apply::{ApplyError, Mode, apply};
 use plumb_install::uninstall::{Removal, UninstallError, UninstallOutcome, uninstall};
 use plumb_install::{Component, Options, check_parts, manifests, yaml};
@@ -11,7 +13,6 @@ use plumb_validation::names::dns_label;
 
 use crate::cli::Cli;
 use crate::client::{Target, block_on, refusal, write_out};
-use crate::features;
 
 /// The namespace of an installation.
 const NAMESPACE: &str = "plumb-system";

@@ -18,10 +18,11 @@ use kube::api::{ObjectMeta, PostParams};
 use plumb_apiserver::kubeconfig::Entry;
 use plumb_apiserver::pki::{NODE_CLIENT_USER, certificate_pem};
 use plumb_client::Api;
+use plumb_cluster::announce;
+use plumb_cluster::flags::values::length_of_time;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use crate::client::{Cluster, block_on, refusal};
-use crate::durations::length_of_time;
 
 /// The signer of client certificates.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

@@ -2,31 +2,12 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-// First, for its macros.
-#[macro_use]
-mod output;
-
-mod admin_kubeconfig;
-mod autoscaler;
-mod backup;
 mod cli;
 mod client;
-mod components;
-mod controllers;
-mod data_dir;
-mod definitions;
-mod down;
-mod durations;
-mod features;
 mod help;
-mod holder;
 mod image;
 mod install;
-mod invitation;
-mod join;
 mod kubeconfig;
-mod nodes;
-mod pod_network;
 mod rate_limit;
 mod reachability;
 mod reading;
@@ -35,17 +16,14 @@ mod recommender_flags;
 mod resize;
 mod rollout;
 mod run;
-mod scheduler;
-mod service_manager;
 mod status;
 mod support_bundle;
 mod token;
-mod up;
-mod usage;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use nix::sys::stat::Mode;
+use plumb_cluster::{backup, down, join, output, say, up};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -72,7 +50,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::behind_command(std::env::args_os()));
     let conflict = match &cli.command {
         Command::Up(up) => up.conflict(),
-        Command::Node(node) => node.like.conflict(),
+        Command::Node(node) => node.conflict(),
         Command::Recommend(recommend) => recommend.conflict(),
         Command::Resize(resize) => resize.conflict(),
         Command::Status(status) => status.conflict(),
@@ -105,14 +83,14 @@ fn main() -> ExitCode {
     nix::sys::stat::umask(umask | Mode::S_IWGRP | Mode::S_IWOTH);
     let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
-        Command::Up(up) => up::run(*up).map(success),
+        Command::Up(up) => run_cluster(*up).map(success),
         Command::Node(node) => join::run(*node).map(success),
         Command::Token(token) => token::run(token).map(success),
         Command::Kubeconfig(issue) => kubeconfig::run(*issue).map(success),
         Command::Down(down) => down::run(&down).map(success),
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
-        Command::Rollout(args) => rollout::command::run(args),
+        Command::Rollout(args) => rollout::run(args),
         Command::Recommend(recommend) => recommend::run(*recommend).map(success),
         Command::Run(components) => run::run(*components).map(success),
         Command::Install(args) => install::install(*args).map(success),
@@ -138,6 +116,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a cluster. Agents of further nodes get those flags of this process that are about nodes.
+fn run_cluster(args: plumb_cluster::flags::Up) -> anyhow::Result<()> {
+    up::run(args, cli::node_flags(std::env::args_os())?)
 }
 
 /// An error and its causes. Some errors end with their cause already, which is not repeated.

@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use plumb_cluster::say;
 use tower::Service;
 
 use crate::client::{connection_failure, server};

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use clap::Args;
+use plumb_cluster::flags::values::positive_quantity;
 use plumb_recommender::input::prometheus::{Authentication, PrometheusSettings};
 use plumb_recommender::{AggregationSettings, EstimationSettings, Percentiles};
 use plumb_resize::Quantity;
@@ -245,13 +246,6 @@ pub(super) fn fraction(text: &str) -> anyhow::Result<f64> {
     let number = number(text)?;
     ensure!((0.0..=1.0).contains(&number), "it must be from 0 to 1");
     Ok(number)
-}
-
-/// An amount that something may have at most.
-pub(super) fn positive_quantity(text: &str) -> anyhow::Result<Quantity> {
-    let amount: Quantity = text.parse().context("write it as 500m, 2 or 4Gi")?;
-    ensure!(amount.is_positive(), "it must be more than 0");
-    Ok(amount)
 }
 
 /// A time as Go writes it, such as `24h` or `1h30m`; days and weeks (`8d`), as Prometheus writes them, too.

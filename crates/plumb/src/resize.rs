@@ -12,6 +12,8 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use kube::api::{Patch, PatchParams};
 use plumb_client::{Api, Codec as _};
+use plumb_cluster::flags::values::interval;
+use plumb_cluster::say;
 use plumb_controller_runtime::pods::{has_ended, phase};
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::Quantity;
@@ -23,7 +25,6 @@ use serde_json::{Value, json};
 use amounts::Amounts;
 
 use crate::client::{self, Cluster, Output, PodName, block_on, print, write_out};
-use crate::durations::interval;
 use crate::{reading, status};
 
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.

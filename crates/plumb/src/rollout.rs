@@ -1,110 +1,543 @@
-//! The rollout of a cluster on this machine: CloneSets, and in-place rollouts of workloads.
+//! `plumb rollout`: in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
 
-pub(crate) mod command;
+mod cloneset;
 
-use std::time::Duration;
+use std::fmt::{self, Write as _};
+use std::process::ExitCode;
+use std::str::FromStr;
 
-use kube::Client;
-use plumb_apiserver::authn::User;
-use plumb_controller_runtime::{Backoff, Clock, Exponential};
-use plumb_controllers::{GROUPS, user_of};
-use plumb_rollout::features::IN_PLACE_WORKLOAD_VERTICAL_SCALING;
-use plumb_rollout::install::install;
-use plumb_rollout::webhook::{self, HoldWebhook};
-use plumb_rollout::workloads::held;
-use plumb_rollout::{Config, Rollout, release_all};
-use tokio::task::JoinSet;
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use futures_util::StreamExt as _;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use kube::api::DynamicObject;
+use kube::core::PartialObjectMeta;
+use kube::discovery::ApiResource;
+use kube::{Client, Resource as _};
+use plumb_client::Api;
+use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
+use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
+use plumb_rollout::commands::{self, Command, CommandError};
+use plumb_rollout::engine::{Heading, Phase, RolloutStatus};
+use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
+use plumb_vpa_explain::printable;
 
-use crate::components::Context;
-use crate::definitions::{self, define};
+use crate::client::{Cluster, Output, block_on, json, refusal, refusal_in, table, write_out, yaml};
 
-/// The namespace of the webhook's Secret.
-const NAMESPACE: &str = "kube-system";
-
-/// Starts the controllers and, if the feature gate is on, the webhook; they end when the returned value is dropped.
-pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
-    let client = |name: &str| {
-        let user = User::new(user_of(name), "", GROUPS);
-        Client::new(context.count(context.server.inside(user)), "default")
-    };
-    let own = client(plumb_roles::ROLLOUT.account);
-    let enabled = context.binding.gates.enabled(&IN_PLACE_WORKLOAD_VERTICAL_SCALING);
-    let config = Config {
-        supervisor: context.supervisor.clone(),
-        metrics: context.metrics.clone(),
-        ..Config::new(own.clone(), context.rules.clone(), enabled)
-    };
-    let metrics = config.rollout_metrics.clone();
-    context.server.also_show(move |text| metrics.render(text));
-    let webhook = enabled.then(|| {
-        HoldWebhook::new(webhook::Config {
-            client: own.clone(),
-            server: plumb_webhook::Options::on_loopback(NAMESPACE, webhook::SECRET, webhook::registration),
-            rules: context.rules.clone(),
-            clock: Clock::default(),
-            supervisor: context.supervisor.clone(),
-            metrics: context.metrics.clone(),
-        })
-    });
-    let installer = client(definitions::USER);
-    let mut running = JoinSet::new();
-    running.spawn(async move {
-        define("CloneSets and RolloutPolicies", || install(&installer)).await;
-        let rollout = Rollout::new(config).run();
-        match webhook {
-            Some(webhook) => _ = tokio::join!(rollout, webhook.run()),
-            None => _ = tokio::join!(rollout, unregister(&own)),
-        }
-    });
-    running
+/// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    plumb rollout status deploy/web\n  \
+    plumb rollout pause sts/db\n  \
+    plumb rollout undo deploy/web -n shop")]
+pub(crate) struct RolloutArgs {
+    #[command(subcommand)]
+    command: RolloutCommand,
 }
 
-/// How long a release may take. Then it is tried again.
-const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// Releases the workloads that the rollout of an earlier `plumb up` holds, where this one runs none: they would stay paused for
-/// good. Their own controllers recreate the pods that were not resized.
-pub(crate) fn release_absent(context: &Context<'_>) -> JoinSet<()> {
-    let user = User::new(user_of(plumb_roles::ROLLOUT.account), "", GROUPS);
-    let client = Client::new(context.count(context.server.inside(user)), "default");
-    let config = Config {
-        supervisor: context.supervisor.clone(),
-        metrics: context.metrics.clone(),
-        ..Config::new(client, context.rules.clone(), false)
-    };
-    let mut running = JoinSet::new();
-    let release = move || release_held(config.clone());
-    running.spawn(context.supervisor.finish_one_of("absent-rollout", release));
-    running
+#[derive(Debug, Subcommand)]
+enum RolloutCommand {
+    /// Show how a rollout proceeds until it ends.
+    ///
+    /// Exits with 0 when all pods that the partition allows have the new resources, or a rollback that a user asked for is
+    /// complete, or there is no rollout; with 1 when pods are stuck, or the rollout was rolled back because of a failure, or the
+    /// workload's own controller replaces pods instead.
+    Status {
+        #[command(flatten)]
+        of: Named,
+        /// Wait until the rollout ends; false prints its current state.
+        #[arg(short, long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+        watch: bool,
+        /// The output format; json and yaml are printed once, at the end.
+        #[arg(short, long, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Resize no further pods; resizes that are under way continue.
+    Pause(Named),
+    /// Continue a paused rollout, or start the next step of its canary.
+    Resume(Named),
+    /// Restore the resources from before the last rollout in the template and, in place, in its pods.
+    Undo(Named),
 }
 
-async fn release_held(config: Config) {
-    let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
-    loop {
-        match held(&config.write).await {
-            Ok(held) if held.is_empty() => return,
-            Ok(held) => {
-                let workloads = held.join(", ");
-                if tokio::time::timeout(RELEASE_TIMEOUT, release_all(config.clone())).await.is_ok() {
-                    tracing::info!(
-                        workloads,
-                        "released what a rollout held: the component rollout does not run"
-                    );
-                    return;
-                }
-                tracing::warn!(workloads, "cannot release what a rollout holds, will retry");
-            }
-            Err(error) => tracing::warn!(%error, "cannot list what a rollout holds, will retry"),
-        }
-        backoff.wait().await;
+/// A workload of a cluster.
+#[derive(Debug, Args)]
+struct Named {
+    /// The workload: `deploy/web`, `sts/db`, `ds/agent`, or OpenKruise's `cloneset/web`, `asts/db`, `ads/agent`.
+    #[arg(value_name = "KIND/NAME")]
+    workload: Workload,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// A workload by its kind and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Workload {
+    kind: Kind,
+    name: String,
+}
+
+/// The kind of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It is held for a rollout.
+    Held(WorkloadKind),
+    /// Its own controller resizes its pods.
+    CloneSet,
+}
+
+impl FromStr for Workload {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (kind, name) = text.split_once('/').unwrap_or((text, ""));
+        // As kubectl prints it: deployment.apps/web, statefulset.apps.kruise.io/db.
+        let (kind, group) = kind.split_once('.').unwrap_or((kind, ""));
+        let is_kruise = group == WorkloadKind::AdvancedStatefulSet.group();
+        let held = match kind.to_ascii_lowercase().as_str() {
+            "deploy" | "deployment" | "deployments" => WorkloadKind::Deployment,
+            "asts" => WorkloadKind::AdvancedStatefulSet,
+            "statefulset" | "statefulsets" if is_kruise => WorkloadKind::AdvancedStatefulSet,
+            "sts" | "statefulset" | "statefulsets" => WorkloadKind::StatefulSet,
+            "ads" => WorkloadKind::AdvancedDaemonSet,
+            "daemonset" | "daemonsets" if is_kruise => WorkloadKind::AdvancedDaemonSet,
+            "ds" | "daemonset" | "daemonsets" => WorkloadKind::DaemonSet,
+            "clone" | "cloneset" | "clonesets" => return Self::named(Kind::CloneSet, name),
+            _ => bail!("write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME"),
+        };
+        Self::named(Kind::Held(held), name)
     }
 }
 
-/// Removes the configuration of a webhook that was served while the feature gate was on, however often that has to be tried.
-pub(crate) async fn unregister(client: &Client) {
-    let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
-    while let Err(error) = webhook::unregister(client).await {
-        tracing::warn!(%error, "cannot remove the webhook of rollouts, will retry");
-        backoff.wait().await;
+impl Workload {
+    fn named(kind: Kind, name: &str) -> anyhow::Result<Self> {
+        if name.is_empty() || name.contains('/') {
+            bail!("the name is missing: write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME");
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Held(kind) => {
+                let group = if kind.is_custom() { format!(".{}", kind.group()) } else { String::new() };
+                write!(f, "{}{group}/{}", kind.name().to_ascii_lowercase(), self.name)
+            }
+            Kind::CloneSet => write!(f, "cloneset.apps.kruise.io/{}", self.name),
+        }
+    }
+}
+
+pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
+    block_on(async move {
+        let (named, command, done) = match args.command {
+            RolloutCommand::Status { of, watch, output } => {
+                let (client, namespace) = of.cluster.connect().await?;
+                return show(client, &namespace, &of.workload, watch, output).await;
+            }
+            RolloutCommand::Pause(named) => (named, Command::Pause, "paused"),
+            RolloutCommand::Resume(named) => (named, Command::Resume, "resumed"),
+            RolloutCommand::Undo(named) => (named, Command::Undo, "is being rolled back"),
+        };
+        let (client, namespace) = named.cluster.connect().await?;
+        let Workload { kind, name } = &named.workload;
+        let carried_out = match kind {
+            Kind::Held(kind) => commands::command(&client, *kind, &namespace, name, command).await,
+            Kind::CloneSet => {
+                plumb_rollout::cloneset::cloneset_command(&client, &namespace, name, command).await
+            }
+        };
+        match carried_out {
+            Ok(()) => write_out(&format!("{} {done}\n", named.workload))?,
+            Err(CommandError::Request { source, .. }) => {
+                return Err(refusal_in(&client, &namespace, source).await);
+            }
+            Err(why) => bail!("{}: {why}", named.workload),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Prints where the rollout of a workload stands; with `watch` every change, until it ends.
+pub(crate) async fn show(
+    client: Client,
+    namespace: &str,
+    workload: &Workload,
+    watch: bool,
+    output: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    match workload.kind {
+        Kind::Held(kind) => show_held(client, namespace, workload, kind, watch, output).await,
+        Kind::CloneSet => cloneset::show(client, namespace, workload, watch, output).await,
+    }
+}
+
+async fn show_held(
+    client: Client,
+    namespace: &str,
+    workload: &Workload,
+    kind: WorkloadKind,
+    watch: bool,
+    output: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let resource = match kind {
+        WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
+        WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        WorkloadKind::AdvancedStatefulSet => ApiResource::erase::<AdvancedStatefulSet>(&()),
+        WorkloadKind::AdvancedDaemonSet => ApiResource::erase::<AdvancedDaemonSet>(&()),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let read = match api.get_metadata(&workload.name).await {
+        Ok(read) => read,
+        Err(error) => return Err(refusal_in(&client, namespace, error).await),
+    };
+    let progress = Progress::of(&read);
+    if let Progress::None = &progress {
+        let object = api.get(&workload.name).await.map_err(refusal)?;
+        let is_native = is_replacing(kind, &object);
+        let text = match output {
+            None | Some(Output::Wide) => {
+                let why = commands::no_rollout(&client, kind, read.meta()).await;
+                let native = if is_native { " (its own controller replaces pods now)" } else { "" };
+                format!("{workload}: no in-place rollout{native}: {why}\n")
+            }
+            output => progress.text(workload, output)?,
+        };
+        write_out(&text)?;
+        return Ok(if is_native { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+    }
+    if !watch || progress.has_ended() {
+        write_out(&progress.text(workload, output)?)?;
+        return Ok(progress.exit_code());
+    }
+    let config = WatchConfig::default().fields(format!("metadata.name={}", workload.name));
+    let mut events = std::pin::pin!(Reflector::metadata_only(api, config).into_stream());
+    let is_for_people = !matches!(output, Some(Output::Json | Output::Yaml));
+    let mut printed = String::new();
+    while let Some(event) = events.next().await {
+        let observed = match event {
+            WatchEvent::Restarted(listed) => listed.into_iter().next(),
+            WatchEvent::Applied(observed) => Some(*observed),
+            WatchEvent::Deleted(_) => None,
+        };
+        let Some(observed) = observed else { bail!("{workload} was deleted") };
+        let progress = Progress::of(&observed);
+        let text = progress.text(workload, output)?;
+        if text != printed && (is_for_people || progress.has_ended()) {
+            write_out(&text)?;
+            printed = text;
+        }
+        if progress.has_ended() {
+            return Ok(progress.exit_code());
+        }
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// Whether the controller of a workload replaces its pods, or is about to. Pods that it adds replace none.
+fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
+    let (spec, status) = (&workload.data["spec"], &workload.data["status"]);
+    let count = |value: &serde_json::Value| value.as_i64().unwrap_or(0);
+    let is_behind = match kind {
+        WorkloadKind::Deployment => {
+            let updated = count(&status["updatedReplicas"]);
+            let is_scaled = count(&status["replicas"]) == updated && has_rolled_out(status);
+            !is_scaled && updated < spec["replicas"].as_i64().unwrap_or(1)
+        }
+        WorkloadKind::StatefulSet | WorkloadKind::AdvancedStatefulSet => {
+            status["updateRevision"] != status["currentRevision"]
+        }
+        WorkloadKind::DaemonSet | WorkloadKind::AdvancedDaemonSet => {
+            count(&status["updatedNumberScheduled"]) < count(&status["currentNumberScheduled"])
+        }
+    };
+    is_behind || count(&status["observedGeneration"]) < workload.metadata.generation.unwrap_or(0)
+}
+
+/// Whether the controller of a Deployment has rolled out its template. A change of its replicas does not change that.
+fn has_rolled_out(status: &serde_json::Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "Progressing" && one["reason"] == "NewReplicaSetAvailable")
+}
+
+/// How far a rollout is.
+enum Progress {
+    /// The workload had no in-place rollout.
+    None,
+    /// The workload is held, and the controller has reported nothing yet.
+    Held,
+    /// The status that the controller has reported.
+    Reported {
+        /// It.
+        status: Box<RolloutStatus>,
+        /// Whether a pod was stuck, and the policy had the rollout left for that reason.
+        failed: bool,
+    },
+}
+
+impl Progress {
+    fn of(workload: &PartialObjectMeta<DynamicObject>) -> Self {
+        let record = WorkloadRecord::read(workload.meta());
+        // The reported status may be of the rollout before, or of this one before it was undone.
+        let is_of = |status: &RolloutStatus, record: &WorkloadRecord| {
+            status.revision == record.rollout.revision && status.heading == record.rollout.heading
+        };
+        // The outcome is reported with the release.
+        let is_under_way = |record: &WorkloadRecord| record.is_open() || record.hold.is_some();
+        match (commands::status(workload.meta()), record) {
+            (Some(status), Some(record))
+                if is_under_way(&record) && (status.phase.is_outcome() || !is_of(&status, &record)) =>
+            {
+                Self::Held
+            }
+            (Some(status), record) => {
+                let failed = record.is_none_or(|record| record.rollout.failure.is_some());
+                Self::Reported { status: Box::new(status), failed }
+            }
+            (None, Some(record)) if is_under_way(&record) => Self::Held,
+            (None, _) => Self::None,
+        }
+    }
+
+    /// Whether it goes no further. One that is paused is to go on.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Held => false,
+            Self::Reported { status, .. } => status.phase.has_ended() && status.phase != Phase::Paused,
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        if self.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// Whether the requested result was not reached. A rollback that a user requested was.
+    fn has_failed(&self) -> bool {
+        match self {
+            Self::None | Self::Held => false,
+            Self::Reported { status, failed } => match status.phase {
+                Phase::Held | Phase::RollbackFailed | Phase::Recreating => true,
+                // On the way forward each pod has failed, and was resized back.
+                Phase::RolledBack => *failed || status.heading == Heading::Forward,
+                Phase::Complete => status.pods.rolled_back > 0,
+                _ => false,
+            },
+        }
+    }
+
+    /// The output; for programs the status, which is null until there is one.
+    fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
+        let status = if let Self::Reported { status, .. } = self { Some(status) } else { None };
+        Ok(match output {
+            Some(Output::Json) => json(&serde_json::json!(status))?,
+            Some(Output::Yaml) => yaml(&serde_json::json!(status))?,
+            Some(Output::Name) => format!("{workload}\n"),
+            Some(Output::Wide) | None => self.lines(workload),
+        })
+    }
+
+    /// The output for people.
+    fn lines(&self, workload: &Workload) -> String {
+        let status = match self {
+            Self::None => return format!("{workload}: no in-place rollout\n"),
+            Self::Held => return format!("{workload}: held, waiting for the rollout controller\n"),
+            Self::Reported { status, .. } => status,
+        };
+        let pods = &status.pods;
+        let mut text =
+            format!("{workload}: {}, {} of {} pods done", status.phase.name(), pods.done, pods.total);
+        let others = [
+            (pods.pending, "pending"),
+            (pods.resizing.saturating_sub(pods.deferred), "resizing"),
+            (pods.deferred, "deferred"),
+            (pods.soaking, "soaking"),
+            (pods.stuck, "stuck"),
+            (pods.rolling_back, "rolling back"),
+            (pods.rolled_back, "rolled back"),
+            (pods.rollback_failed, "not rolled back"),
+        ];
+        for (count, state) in others.into_iter().filter(|(count, _)| *count > 0) {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {count} {state}");
+        }
+        if !status.message.is_empty() {
+            let _ = write!(text, ": {}", printable(&status.message));
+        }
+        text.push('\n');
+        let pods = status.stuck.iter().chain(&status.waiting);
+        let pods =
+            pods.map(|pod| vec![format!("  {}", pod.pod), pod.reason.to_string(), pod.message.clone()]);
+        text.push_str(&table(&pods.collect::<Vec<_>>()));
+        for owned in &status.autoscaled {
+            let _ = writeln!(text, "  left to an autoscaler: {}", printable(owned));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_rollout::workloads::{RECORD_ANNOTATION, STATUS_ANNOTATION};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_workload_is_named_as_kubectl_names_it() {
+        for (text, expected) in [
+            ("deploy/web", "deployment/web"),
+            ("Deployment/web", "deployment/web"),
+            ("deployment.apps/web", "deployment/web"),
+            ("sts/db", "statefulset/db"),
+            ("daemonsets/agent", "daemonset/agent"),
+            ("asts/db", "statefulset.apps.kruise.io/db"),
+            ("statefulset.apps.kruise.io/db", "statefulset.apps.kruise.io/db"),
+            ("ads/agent", "daemonset.apps.kruise.io/agent"),
+            ("daemonsets.apps.kruise.io/agent", "daemonset.apps.kruise.io/agent"),
+        ] {
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), expected);
+        }
+        for text in ["cloneset/web", "clone/web", "clonesets.apps.kruise.io/web"] {
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), "cloneset.apps.kruise.io/web");
+        }
+        for text in ["web", "deploy", "deploy/", "pod/web", "cloneset", "cloneset/", "deploy/a/b", ""] {
+            assert!(text.parse::<Workload>().is_err(), "{text}");
+        }
+    }
+
+    /// How far a workload is that has this record and this status.
+    fn progress(record: &Value, status: &Value) -> Progress {
+        let mut annotations = json!({ RECORD_ANNOTATION: record.to_string() });
+        if !status.is_null() {
+            annotations[STATUS_ANNOTATION] = json!(status.to_string());
+        }
+        let metadata = json!({ "metadata": { "name": "web", "annotations": annotations } });
+        Progress::of(&serde_json::from_value(metadata).unwrap())
+    }
+
+    fn record(heading: &str, fields: &Value) -> Value {
+        let mut record = json!({ "revision": "r1", "base": "r0", "startedAt": "2026-01-01T00:00:00Z", "heading": heading });
+        record.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        record
+    }
+
+    fn status(phase: &str, fields: &Value) -> Value {
+        let pods = json!({ "total": 6, "pending": 0, "resizing": 0, "soaking": 0, "done": 0, "stuck": 6,
+            "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0 });
+        let mut status = json!({ "revision": "r1", "phase": phase, "pods": pods });
+        status.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        status
+    }
+
+    #[test]
+    fn a_status_from_before_an_undo_does_not_end_the_wait_for_it() {
+        let (forward, back) = (record("Forward", &json!({})), record("Back", &json!({})));
+        let held = status("Held", &json!({}));
+        assert!(progress(&forward, &held).has_failed());
+        let undone = progress(&back, &held);
+        assert!(matches!(undone, Progress::Held) && !undone.has_ended() && !undone.has_failed());
+        let going = progress(&back, &status("RollingBack", &json!({ "heading": "Back" })));
+        assert!(matches!(going, Progress::Reported { .. }) && !going.has_ended());
+    }
+
+    #[test]
+    fn a_rollout_has_not_ended_before_its_workload_is_released() {
+        let (complete, partitioned) = (status("Complete", &json!({})), status("Partitioned", &json!({})));
+        let outcome = json!({ "outcome": "Complete", "hold": { "restored": { "paused": null } } });
+        let of_before = status("Complete", &json!({ "revision": "r0" }));
+        for reported in [&complete, &of_before, &Value::Null] {
+            let held = progress(&record("Forward", &outcome), reported);
+            assert!(matches!(held, Progress::Held) && !held.has_ended(), "{reported}");
+        }
+        assert!(progress(&record("Forward", &json!({ "outcome": "Complete" })), &complete).has_ended());
+        // The partition holds the workload for good.
+        let hold = json!({ "hold": { "restored": { "paused": null } } });
+        assert!(progress(&record("Forward", &hold), &partitioned).has_ended());
+    }
+
+    #[test]
+    fn a_rollback_fails_unless_a_user_asked_for_it() {
+        let failure = json!({ "pod": "web-0", "reason": "Infeasible", "message": "too large" });
+        let table = [
+            ("RolledBack", json!({ "outcome": "RolledBack" }), false),
+            ("RolledBack", json!({ "outcome": "RolledBack", "failure": failure }), true),
+            ("RollbackFailed", json!({ "outcome": "RollbackFailed" }), true),
+        ];
+        for (phase, fields, failed) in table {
+            let ended = progress(&record("Back", &fields), &status(phase, &json!({ "heading": "Back" })));
+            assert!(ended.has_ended());
+            assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
+        }
+    }
+
+    #[test]
+    fn pods_that_were_resized_back_because_they_failed_are_a_failure() {
+        let pods = |done: usize, back: usize| {
+            json!({ "pods": { "total": 4, "pending": 0, "resizing": 0, "soaking": 0, "done": done, "stuck": 0,
+                "rollingBack": 0, "rolledBack": back, "rollbackFailed": 0 } })
+        };
+        let table = [
+            ("Complete", pods(4, 0), false),
+            ("Complete", pods(3, 1), true),
+            ("RolledBack", pods(0, 4), true),
+        ];
+        for (phase, fields, failed) in table {
+            let ended = progress(&record("Forward", &json!({ "outcome": phase })), &status(phase, &fields));
+            assert!(ended.has_ended());
+            assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
+        }
+    }
+
+    #[test]
+    fn a_rollout_that_the_native_controller_superseded_is_none() {
+        let complete = record("Forward", &json!({ "outcome": "Complete", "superseded": true }));
+        let progress = progress(&complete, &Value::Null);
+        assert!(matches!(progress, Progress::None) && !progress.has_failed());
+    }
+
+    #[test]
+    fn a_controller_that_adds_pods_replaces_none() {
+        let is = |kind: WorkloadKind, spec: Value, status: Value| {
+            let object = json!({ "apiVersion": "apps/v1", "kind": kind.name(), "metadata": { "name": "web", "generation": 3 },
+                "spec": spec, "status": status });
+            is_replacing(kind, &serde_json::from_value(object).unwrap())
+        };
+        let deployment = |replicas: i32, updated: i32, reason: &str, observed: i32| {
+            let condition = json!({ "type": "Progressing", "status": "True", "reason": reason });
+            let status = json!({ "replicas": replicas, "updatedReplicas": updated, "observedGeneration": observed,
+                "conditions": [condition] });
+            is(WorkloadKind::Deployment, json!({ "replicas": 5 }), status)
+        };
+        let (done, going) = ("NewReplicaSetAvailable", "ReplicaSetUpdated");
+        assert!(!deployment(5, 5, done, 3));
+        assert!(!deployment(3, 3, done, 3), "it is scaled up");
+        assert!(deployment(5, 5, done, 2), "what it does next is not known");
+        assert!(deployment(6, 2, going, 3));
+        assert!(deployment(2, 2, going, 3), "the strategy Recreate has deleted the pods of before");
+        let daemons = |desired: i32, current: i32, updated: i32| {
+            let status = json!({ "desiredNumberScheduled": desired, "currentNumberScheduled": current,
+                "updatedNumberScheduled": updated, "observedGeneration": 3 });
+            is(WorkloadKind::DaemonSet, json!({}), status)
+        };
+        assert!(!daemons(3, 3, 3) && !daemons(4, 3, 3), "a node was added");
+        assert!(daemons(3, 3, 1));
+    }
+
+    #[test]
+    fn pods_that_are_deferred_are_named_before_they_are_stuck() {
+        let pods = json!({ "total": 3, "pending": 0, "resizing": 2, "deferred": 1, "soaking": 0, "done": 1, "stuck": 0,
+            "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0 });
+        let waiting = json!([{ "pod": "web-1", "reason": "Deferred", "message": "node has 1 cpu free" }]);
+        let status = status("Progressing", &json!({ "pods": pods, "waiting": waiting }));
+        let text = progress(&record("Forward", &json!({})), &status).lines(&"deploy/web".parse().unwrap());
+        let (first, second) = text.split_once('\n').unwrap();
+        assert_eq!(first, "deployment/web: Progressing, 1 of 3 pods done, 1 resizing, 1 deferred");
+        for word in ["web-1", "Deferred", "node has 1 cpu free"] {
+            assert!(second.contains(word), "{text}");
+        }
     }
 }

@@ -26,6 +26,9 @@ use anyhow::Context as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use plumb_cluster::features;
+use plumb_cluster::signals::Signals;
+use plumb_cluster::{announce, say};
 use plumb_controller_runtime::crds::InstallError;
 use plumb_controller_runtime::leader::{LeaderConfig, LeaderElector};
 use plumb_controller_runtime::metrics::Metrics;
@@ -35,9 +38,8 @@ use tokio::sync::watch;
 
 use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
 use crate::client::connection_failure;
+use crate::rate_limit;
 use crate::reachability::Reported;
-use crate::up::Signals;
-use crate::{features, rate_limit};
 use http::{Handler, PageRequest, PageResponse};
 use informers::SharedInformers;
 

@@ -16,6 +16,7 @@ use kube::Client;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use plumb_client::Api;
+use plumb_cluster::say;
 use plumb_controller_runtime::pods;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
@@ -25,7 +26,7 @@ use serde_json::Value;
 use crate::client::{self, Cluster, Output, POD_WORDS, block_on, print, workload_kind, write_out};
 use crate::reading;
 use crate::recommender_flags::Tuning;
-use crate::rollout::command::{self, Workload};
+use crate::rollout::{self, Workload};
 
 /// The columns with all four values.
 const WIDE: [&str; 8] =
@@ -151,7 +152,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
         return vpa::status(&args, client, &namespace).await;
     }
     if let Some(Object::Workload(workload)) = &args.object {
-        return command::show(client, &namespace, workload, args.watch, args.output).await;
+        return rollout::show(client, &namespace, workload, args.watch, args.output).await;
     }
     if args.watch {
         return watch::run(client, &namespace, &args).await;

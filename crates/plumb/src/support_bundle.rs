@@ -24,6 +24,7 @@ use flate2::write::GzEncoder;
 use http::Request;
 use jiff::Timestamp;
 use kube::Client;
+use plumb_cluster::{announce, say};
 use serde_json::Value;
 
 use crate::client::{Target, block_on, refusal};

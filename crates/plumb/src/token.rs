@@ -9,11 +9,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use plumb_client::Api;
+use plumb_cluster::invitation::{Invitation, read_invitation};
+use plumb_cluster::{announce, say};
 use plumb_node::join::CaPin;
 
 use crate::cli::{Token, TokenCommand};
 use crate::client::{block_on, refusal, table, write_out};
-use crate::invitation::{Invitation, read_invitation};
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";

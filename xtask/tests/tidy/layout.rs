@@ -23,7 +23,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 /// The crates that embed the API server, and the one with the kinds that it serves: all others talk to it through a client,
 /// outside of their tests.
-const EMBED_THE_API_SERVER: [&str; 3] = ["plumb", "plumb-testkit", "plumb-kinds"];
+const EMBED_THE_API_SERVER: [&str; 4] = ["plumb", "plumb-cluster", "plumb-testkit", "plumb-kinds"];
 
 /// Where TLS servers are not verified, and where any verification is configured by hand: each file, and why.
 const UNVERIFIED_TLS: &[(&str, &str)] = &[

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args as _, CommandFactory as _};
+use plumb_cluster::flags::OnNode;
 
-use super::{Cli, OnNode, behind_command};
+use super::{Cli, behind_command};
 
 /// What each agent has of its own, and what only the first one has.
 const OWN: [&str; 4] = ["runtime", "node_name", "pod_manifest_path", "die_at"];

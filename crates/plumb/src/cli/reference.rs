@@ -186,7 +186,7 @@ fn the_page_lists_the_feature_gates_that_the_crates_declare() {
     let page = std::fs::read_to_string(&path).expect("the page is in the repository");
     let (before, rest) = page.split_once(BEGIN).expect("the page says where the list begins");
     let (_, after) = rest.split_once(END).expect("the page says where the list ends");
-    let made = format!("{before}{BEGIN}\n{}\n{END}{after}", crate::features::table());
+    let made = format!("{before}{BEGIN}\n{}\n{END}{after}", plumb_cluster::features::table());
     if std::env::var_os("PLUMB_UPDATE").is_some() {
         std::fs::write(&path, &made).expect("the page can be written");
         return;
@@ -205,7 +205,7 @@ fn the_help_lists_the_feature_gates_that_the_crates_declare() {
         // Long lines are broken.
         let help = command.render_long_help().to_string();
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        for feature in crate::components::features() {
+        for feature in plumb_cluster::components::features() {
             assert!(help.contains(&feature.to_string()), "{name}: {feature} in {help}");
             assert!(help.contains(feature.doc), "{name}: {} in {help}", feature.doc);
         }

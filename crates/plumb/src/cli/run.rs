@@ -9,6 +9,7 @@ mod updater;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use plumb_cluster::features;
 use plumb_controller_runtime::leader::{Durations, LeaderConfig, LeaderConfigError};
 use plumb_features::FeatureGates;
 use plumb_recommender::input::external_metrics::ExternalMetricsSettings;
@@ -21,7 +22,6 @@ pub(crate) use ignored::Ignored;
 pub(crate) use rollout::RolloutFlags;
 pub(crate) use updater::UpdaterFlags;
 
-use crate::features;
 use crate::recommender_flags::{PrometheusFlags, Tuning, positive_time};
 
 /// The lease of the recommender: upstream's.

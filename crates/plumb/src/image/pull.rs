@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
+use plumb_cluster::data_dir::FreshDirectory;
 use plumb_oci::{Credentials, Digest, DockerConfig, Progress, Reference, Registry};
 use plumb_runtime::builtin::images_of;
 use plumb_runtime::image::{Limits, PullRequest, pull};
 
 use crate::cli::ImagePull;
 use crate::client::write_out;
-use crate::data_dir::FreshDirectory;
 
 /// How many digits of a layer's digest are shown.
 const SHORT_DIGEST: usize = 12;

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _};
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
+use plumb_cluster::say;
 use plumb_recommender::AggregationConfig;
 use plumb_recommender::input::prometheus::Prometheus;
 use plumb_recommender::offline::fleet::Fleet;

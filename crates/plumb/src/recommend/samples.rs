@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use plumb_cluster::say;
 use plumb_recommender::model::estimate;
 use plumb_recommender::offline::history::History;
 use plumb_recommender::offline::plot;

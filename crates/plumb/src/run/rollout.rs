@@ -1,6 +1,7 @@
 //! The rollout as components of `plumb run`: the controllers, which are elected, and the webhook, which every process serves.
 
 use futures_util::future::{FutureExt as _, join};
+use plumb_cluster::rollout::unregister;
 use plumb_controller_runtime::Clock;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::{Dialect, Rules};
@@ -11,7 +12,6 @@ use plumb_rollout::{Config, Rollout};
 use super::webhook::{Listening, warn_of_service};
 use super::{RunContext, RunningComponent};
 use crate::cli::{Elected, RolloutFlags};
-use crate::rollout::unregister;
 
 /// The controllers and, if the feature gate is on, the webhook.
 pub(super) fn components(

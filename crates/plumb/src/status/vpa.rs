@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use kube::api::ListParams;
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
+use plumb_cluster::say;
 use plumb_recommender::display::short_quantity;
 use plumb_recommender::{
     AggregationConfig, AggregationSettings, ContainerRecommendation, EstimationSettings, Resources,

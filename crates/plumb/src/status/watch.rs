@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
 use plumb_client::Api;
+use plumb_cluster::say;
 use plumb_controller_runtime::{ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_vpa_explain::BoostView;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use plumb_cluster::flags::values::positive_quantity;
 use plumb_features::FeatureGates;
 use plumb_resize::Quantity;
 use plumb_vpa::namespaces::Namespaces;
@@ -16,7 +17,7 @@ use plumb_vpa_admission::vpa::Gates;
 use plumb_webhook::{Certificates, Endpoint, MinTls, Registration, TlsSettings};
 
 use super::endpoint::{EndpointFlags, or_own_namespace};
-use crate::recommender_flags::{positive_quantity, positive_time};
+use crate::recommender_flags::positive_time;
 
 /// Where upstream's Deployment mounts certificates.
 const MOUNTED: &str = "/etc/tls-certs";

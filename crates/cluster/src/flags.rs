@@ -1,0 +1,26 @@
+//! The arguments of the commands that run, join, copy and remove clusters.
+
+mod autoscaler;
+mod data;
+mod join;
+mod limits;
+mod network;
+mod node;
+mod registry;
+mod up;
+pub mod values;
+
+pub(crate) use autoscaler::AutoscalerFlags;
+pub use data::{Backup, Down, Restore};
+pub use join::Node;
+pub(crate) use limits::ServerLimits;
+pub(crate) use network::ClusterNetworkFlags;
+pub use node::OnNode;
+#[cfg(feature = "test-hooks")]
+pub(crate) use node::change;
+pub(crate) use node::{
+    CpuPolicy, CriFlags, DriverKind, EnforceNodeAllocatable, RuntimeDelay, RuntimeKind, ServiceProxy,
+    may_run_containers,
+};
+pub use registry::RegistryFlags;
+pub use up::Up;
