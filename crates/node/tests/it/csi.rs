@@ -123,6 +123,21 @@ async fn a_driver_that_registers_is_in_the_csi_node_until_its_socket_is_removed(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_driver_whose_socket_is_removed_while_it_registers_leaves_nothing_behind() {
+    let site = Site::start(DriverBehavior::default(), json!({})).await;
+    let csi_nodes = Api::<CSINode>::all(site.node.cluster.admin());
+    for round in 0..20 {
+        let name = format!("round-{round}.csi.example");
+        let driver = TestDriver::start(&name, &site.node.kubelet(), DriverBehavior::default());
+        // At the first sight of it: the agent is in the middle of the registration.
+        until(&csi_nodes, NODE, |node| node.spec.drivers.iter().any(|driver| driver.name == name)).await;
+        fs::remove_file(site.node.kubelet().join(format!("plugins_registry/{name}-reg.sock"))).unwrap();
+        until(&csi_nodes, NODE, |node| node.spec.drivers.iter().all(|driver| driver.name != name)).await;
+        drop(driver);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volume_is_staged_once_published_to_each_pod_and_unstaged_after_the_last() {
     if !may_mount() {
         return;

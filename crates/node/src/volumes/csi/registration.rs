@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use plumb_controller_runtime::Backoff;
 use plumb_csi::{Driver, RegistrationError, get_info, notify};
-use tokio::task::JoinSet;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::drivers::Registered;
 use super::{State, node_object};
@@ -23,10 +24,25 @@ const MOST: usize = 64;
 /// Which file a socket is: one that was made anew is of a driver that was restarted.
 type Identity = (u64, i64, i64);
 
+/// A socket that is followed by a task of its own: a registrar that does not answer delays no other.
+struct Followed {
+    identity: Identity,
+    /// Tells the task that the socket was removed.
+    removed: oneshot::Sender<Removed>,
+    task: JoinHandle<()>,
+}
+
+/// What became of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removed {
+    /// There is another one in its place: the driver was restarted.
+    Replaced,
+    Gone,
+}
+
 pub(super) async fn run(state: &Arc<State>) {
     let registry = state.layout.registry();
-    let mut known: HashMap<PathBuf, (Identity, tokio::task::AbortHandle)> = HashMap::new();
-    let mut tasks = JoinSet::new();
+    let mut followed: HashMap<PathBuf, Followed> = HashMap::new();
     loop {
         if let Err(error) = state.layout.make() {
             tracing::warn!(%error, path = %registry.display(), "cannot make the directories of CSI drivers");
@@ -34,30 +50,28 @@ pub(super) async fn run(state: &Arc<State>) {
         // Before the directory is read, so that no change is missed.
         let changes = Changes::of(&registry);
         let found = sockets(&registry);
-        let gone = |path: &PathBuf, identity: &Identity| found.get(path) != Some(identity);
-        let removed: Vec<PathBuf> = known
-            .iter()
-            .filter(|(path, (identity, _))| gone(path, identity))
-            .map(|(path, _)| path.clone())
-            .collect();
-        for path in removed {
-            if let Some((_, task)) = known.remove(&path) {
-                task.abort();
-            }
-            if let Some(name) = state.drivers.remove(&path) {
-                tracing::info!(driver = name, "a CSI driver is no longer registered");
-                if !found.contains_key(&path) {
-                    let state = state.clone();
-                    tasks.spawn(async move { deregister(&state, &name).await });
-                }
+        let mut replaced = HashMap::new();
+        let changed = followed.extract_if(|path, socket| found.get(path) != Some(&socket.identity));
+        for (path, Followed { removed, task, .. }) in changed {
+            let is_replaced = found.contains_key(&path);
+            // It fails only if the task has ended, which has nothing to clean up then.
+            let _ = removed.send(if is_replaced { Removed::Replaced } else { Removed::Gone });
+            if is_replaced {
+                replaced.insert(path, task);
             }
         }
         for (path, identity) in found {
-            if known.len() < MOST && !known.contains_key(&path) {
-                let (state, socket) = (state.clone(), path.clone());
-                // Each by itself: a registrar that does not answer delays no other.
-                let task = tasks.spawn(async move { register(&state, &socket).await });
-                known.insert(path, (identity, task));
+            if followed.len() < MOST && !followed.contains_key(&path) {
+                let (removed, receiver) = oneshot::channel();
+                let (state, socket, before) = (state.clone(), path.clone(), replaced.remove(&path));
+                let task = tokio::spawn(async move {
+                    if let Some(before) = before {
+                        // It has the driver of the earlier socket to remove. Its panic was logged.
+                        let _ = before.await;
+                    }
+                    follow(&state, &socket, receiver).await;
+                });
+                followed.insert(path, Followed { identity, removed, task });
             }
         }
         let changed = async {
@@ -70,7 +84,6 @@ pub(super) async fn run(state: &Arc<State>) {
             () = changed => {}
             () = tokio::time::sleep(CHECK) => {}
         }
-        while tasks.try_join_next().is_some() {}
     }
 }
 
@@ -87,12 +100,28 @@ fn sockets(registry: &Path) -> HashMap<PathBuf, Identity> {
     entries.collect()
 }
 
-/// Registers the driver of a socket; retries until it succeeds, or the socket is removed.
-async fn register(state: &Arc<State>, socket: &Path) {
+/// Registers the driver of a socket, and removes it once the socket is removed.
+async fn follow(state: &Arc<State>, socket: &Path, mut removed: oneshot::Receiver<Removed>) {
     let mut backoff = Backoff::default();
-    loop {
-        let failed = match try_register(state, socket).await {
-            Ok(()) => return,
+    // The name that this node's objects may have: also of a driver whose registration failed or was not completed.
+    let mut written = None;
+    let removed = loop {
+        let identified = tokio::select! {
+            biased;
+            removed = &mut removed => break removed,
+            identified = identify(socket) => identified,
+        };
+        let failed = match identified {
+            Ok((name, driver)) => {
+                // Not abandoned when the socket is removed: the API server would perform an abandoned write after that of
+                // the removal.
+                let result = register(state, &name, driver).await;
+                written = Some(name);
+                match result {
+                    Ok(()) => break removed.await,
+                    Err(why) => why,
+                }
+            }
             Err(Failure::Final(error)) => {
                 tracing::warn!(%error, socket = %socket.display(), "a plugin is not registered");
                 // It may be waiting for the answer.
@@ -102,7 +131,19 @@ async fn register(state: &Arc<State>, socket: &Path) {
             Err(Failure::Retry(why)) => why,
         };
         tracing::debug!(error = failed, socket = %socket.display(), "a CSI driver is not registered yet, will retry");
-        backoff.wait().await;
+        tokio::select! {
+            biased;
+            removed = &mut removed => break removed,
+            () = backoff.wait() => {}
+        }
+    };
+    // The sender is dropped when this node's agent stops: its drivers stay.
+    let Ok(removed) = removed else { return };
+    if let Some(name) = state.drivers.remove(socket) {
+        tracing::info!(driver = name, "a CSI driver is no longer registered");
+    }
+    if let Some(name) = written.filter(|_| removed == Removed::Gone) {
+        deregister(state, &name).await;
     }
 }
 
@@ -112,7 +153,8 @@ enum Failure {
     Retry(String),
 }
 
-async fn try_register(state: &Arc<State>, socket: &Path) -> Result<(), Failure> {
+/// Asks a plugin for its name, and its driver for what it can do.
+async fn identify(socket: &Path) -> Result<(String, Registered), Failure> {
     let retry = |error: &dyn std::fmt::Display| Failure::Retry(error.to_string());
     let plugin = get_info(socket).await.map_err(|error| match error {
         RegistrationError::Call(_) => retry(&error),
@@ -121,17 +163,21 @@ async fn try_register(state: &Arc<State>, socket: &Path) -> Result<(), Failure> 
     let driver = Driver::new(plugin.endpoint);
     let info = driver.node_info().await.map_err(|error| retry(&error))?;
     let capabilities = driver.capabilities().await.map_err(|error| retry(&error))?;
-    let registered = Registered { driver, capabilities, info, socket: socket.to_owned() };
-    let written = node_object::add(state, &plugin.name, &registered.info).await;
-    if let Err(error) = &written {
+    Ok((plugin.name, Registered { driver, capabilities, info, socket: socket.to_owned() }))
+}
+
+/// Writes a driver into the objects of this node, and lets volumes use it.
+async fn register(state: &State, name: &str, driver: Registered) -> Result<(), String> {
+    let socket = driver.socket.clone();
+    if let Err(error) = node_object::add(state, name, &driver.info).await {
         // The registrar of upstream exits then, and is restarted.
-        let _ = notify(socket, Err(error.to_string())).await;
+        let _ = notify(&socket, Err(error.to_string())).await;
+        return Err(error.to_string());
     }
-    written.map_err(|error| retry(&error))?;
-    state.drivers.insert(&plugin.name, registered);
+    state.drivers.insert(name, driver);
     state.released.notify_one();
-    tracing::info!(driver = plugin.name, "a CSI driver is registered");
-    notify(socket, Ok(())).await.map_err(|error| retry(&error))
+    tracing::info!(driver = name, "a CSI driver is registered");
+    notify(&socket, Ok(())).await.map_err(|error| error.to_string())
 }
 
 /// Removes a driver from the objects of this node.
