@@ -17,7 +17,7 @@ use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve::{self, Listener};
 use plumb_apiserver::{ApiServer, Config, KubeletClient};
 use plumb_controllers::dns_service;
-use plumb_controllers::horizontal_pod_autoscaler::features::HPA_SCALE_TO_ZERO;
+use plumb_controllers::horizontal_pod_autoscaler::features::{HPA_CONFIGURABLE_TOLERANCE, HPA_SCALE_TO_ZERO};
 use plumb_kinds::{Features, admission_plugins, api_server_with_features};
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Quota, Recent, Store};
@@ -127,7 +127,10 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     let dns = DnsSettings::default().overridden_by(&args.node);
     let measurements = Measurements::default();
     let kubelets = KubeletClient::new(&pki)?;
-    let api_features = Features { scale_to_zero: binding.gates.enabled(&HPA_SCALE_TO_ZERO) };
+    let api_features = Features {
+        scale_to_zero: binding.gates.enabled(&HPA_SCALE_TO_ZERO),
+        configurable_tolerance: binding.gates.enabled(&HPA_CONFIGURABLE_TOLERANCE),
+    };
     let config = Config {
         store: store.clone(),
         rules: rules.clone(),

@@ -42,6 +42,7 @@ pub mod validate;
 pub(crate) use certificates::certificate_signing_request;
 pub(crate) use core::pod;
 
+use crate::Features;
 use plumb_apiserver::kinds::strategy::{generation, reset};
 use plumb_apiserver::kinds::{
     Context, FieldPaths, GarbageCollectionPolicy, MetadataChecks, ReviewContext, StatusMetadataChecks,
@@ -112,7 +113,7 @@ const STRATEGIES: &[(&str, &str, &dyn Strategy)] = &[
     (
         "autoscaling",
         "HorizontalPodAutoscaler",
-        &autoscaling::HorizontalPodAutoscalerStrategy { scale_to_zero: false },
+        &autoscaling::HorizontalPodAutoscalerStrategy { scale_to_zero: false, configurable_tolerance: true },
     ),
     ("batch", "CronJob", &batch::CronJobStrategy),
     ("batch", "Job", &batch::JobStrategy),
@@ -164,11 +165,29 @@ pub(crate) fn strategy_of(group: &str, kind: &str) -> &'static dyn Strategy {
     found.map_or(&DefaultStrategy, |(_, _, strategy)| *strategy)
 }
 
-/// The same where autoscalers may scale to no replicas (gate `HPAScaleToZero`).
-pub(crate) fn strategy_of_scaling_to_zero(group: &str, kind: &str) -> &'static dyn Strategy {
+/// The strategies of the built-in kinds with these features.
+pub(crate) fn strategies(features: Features) -> fn(&str, &str) -> &'static dyn Strategy {
+    match (features.scale_to_zero, features.configurable_tolerance) {
+        (false, true) => strategy_of,
+        (false, false) => strategy_of_with::<false, false>,
+        (true, false) => strategy_of_with::<true, false>,
+        (true, true) => strategy_of_with::<true, true>,
+    }
+}
+
+/// The strategy of a built-in kind where autoscalers have these features.
+fn strategy_of_with<const SCALE_TO_ZERO: bool, const CONFIGURABLE_TOLERANCE: bool>(
+    group: &str,
+    kind: &str,
+) -> &'static dyn Strategy {
     match (group, kind) {
         ("autoscaling", "HorizontalPodAutoscaler") => {
-            &autoscaling::HorizontalPodAutoscalerStrategy { scale_to_zero: true }
+            &const {
+                autoscaling::HorizontalPodAutoscalerStrategy {
+                    scale_to_zero: SCALE_TO_ZERO,
+                    configurable_tolerance: CONFIGURABLE_TOLERANCE,
+                }
+            }
         }
         _ => strategy_of(group, kind),
     }

@@ -15,7 +15,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
-use plumb_kinds::{admission_plugins, api_server};
+use plumb_kinds::{Features, admission_plugins, api_server_with_features};
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use tower::ServiceExt as _;
@@ -35,6 +35,8 @@ pub struct Options {
     pub pki: Option<Arc<Pki>>,
     /// What nodes and pods use; unknown by default.
     pub usage: Option<Arc<dyn UsageSource>>,
+    /// The features of the API.
+    pub features: Features,
 }
 
 impl Default for Options {
@@ -46,6 +48,7 @@ impl Default for Options {
             store: Store::in_memory(&plumb_store::Options::default()),
             pki: None,
             usage: None,
+            features: Features::default(),
         }
     }
 }
@@ -67,7 +70,7 @@ impl TestCluster {
     /// # Panics
     /// If the API server cannot be set up.
     pub fn with(options: Options) -> Self {
-        let Options { rules, clock, plugins, store, pki, usage } = options;
+        let Options { rules, clock, plugins, store, pki, usage, features } = options;
         let mut authenticator = Authenticator::new(Tokens::default(), Arc::new(SystemClock));
         if let Some(pki) = &pki {
             let settings = Settings::at("https://127.0.0.1".to_owned());
@@ -75,7 +78,7 @@ impl TestCluster {
             let accounts = Accounts::new(key, store.clone(), Arc::new(SystemClock), settings);
             authenticator = authenticator.with_accounts(accounts.expect("service accounts"));
         }
-        let server = api_server(Config {
+        let config = Config {
             store: store.clone(),
             rules,
             clock,
@@ -84,7 +87,8 @@ impl TestCluster {
             nodes: pki.map(|pki| KubeletClient::new(&pki).expect("a connection to nodes")),
             plugins,
             usage,
-        });
+        };
+        let server = api_server_with_features(config, features);
         Self { server: server.expect("an API server"), store }
     }
 

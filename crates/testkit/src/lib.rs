@@ -62,6 +62,8 @@ pub use node::TestNode;
 #[cfg(feature = "cluster")]
 pub use object::object;
 #[cfg(feature = "cluster")]
+pub use plumb_kinds::Features;
+#[cfg(feature = "cluster")]
 pub use port::free_port;
 #[cfg(feature = "cluster")]
 pub use wait::{TIMEOUT, event, eventually, in_time, until, until_all, until_gone};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Event;
@@ -14,11 +15,12 @@ use kube::{Api, Client};
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
 use plumb_controller_runtime::Clock;
 use plumb_controller_runtime::metrics::Metrics;
+use plumb_controllers::horizontal_pod_autoscaler::calculator::Initialization;
 use plumb_controllers::horizontal_pod_autoscaler::{self, AutoscalerMetrics, Config, Settings};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
-use plumb_testkit::{Options, TestCluster, object, until, until_all};
+use plumb_testkit::{Features, Options, TestCluster, object, until, until_all};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -52,6 +54,10 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
+        Self::with(Settings { sync_period: Duration::from_millis(100), ..Settings::default() })
+    }
+
+    fn with(settings: Settings) -> Self {
         let load = Load::default();
         let usage = Some(Arc::new(load.clone()) as Arc<dyn UsageSource>);
         let cluster = TestCluster::with(Options { usage, ..Options::default() });
@@ -67,7 +73,6 @@ impl Cluster {
             metrics: Metrics::default(),
         };
         let metrics: Arc<AutoscalerMetrics> = Arc::default();
-        let settings = Settings { sync_period: Duration::from_millis(100), ..Settings::default() };
         let config = Config { settings, clock, metrics: metrics.clone() };
         let mut running = JoinSet::new();
         running.spawn(horizontal_pod_autoscaler::run(clients, manager.factory(), config));
@@ -91,6 +96,12 @@ impl Cluster {
 
     /// A deployment whose pods request 100m, and its autoscaler.
     async fn autoscaled(&self, name: &str, more: Value) {
+        self.deployed(name).await;
+        self.autoscaler(name, more).await;
+    }
+
+    /// A deployment whose pods request 100m.
+    async fn deployed(&self, name: &str) {
         let container = json!({ "name": "c", "image": "x", "resources": { "requests": { "cpu": "100m" } } });
         // Usage is that of pods on nodes.
         let pod = json!({ "nodeName": "n1", "containers": [container] });
@@ -100,6 +111,10 @@ impl Cluster {
             "spec": { "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": pod } },
         }))
         .await;
+    }
+
+    /// The autoscaler of a deployment.
+    async fn autoscaler(&self, name: &str, more: Value) {
         let mut spec = json!({
             "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
             "maxReplicas": 6,
@@ -116,6 +131,24 @@ impl Cluster {
         let deployments: Api<Deployment> = Api::default_namespaced(self.client.clone());
         let replicas = |deployment: &Deployment| deployment.spec.as_ref().unwrap().replicas == Some(wanted);
         until(&deployments, name, replicas).await;
+    }
+
+    /// Waits until a deployment has as many ready pods.
+    async fn ready(&self, name: &str, wanted: i32) {
+        let deployments: Api<Deployment> = Api::default_namespaced(self.client.clone());
+        let is_ready = |deployment: &Deployment| {
+            deployment.status.as_ref().is_some_and(|status| status.ready_replicas == Some(wanted))
+        };
+        until(&deployments, name, is_ready).await;
+    }
+
+    /// How many times autoscalers were reconciled with an action, without an error.
+    fn reconciliations(&self, action: &str) -> Option<String> {
+        let mut text = plumb_metrics::Text::default();
+        self.metrics.render(&mut text);
+        let name = "horizontal_pod_autoscaler_controller_reconciliations_total";
+        let start = format!("{name}{{action=\"{action}\",error=\"none\"}} ");
+        text.finish().lines().find_map(|line| line.strip_prefix(&start)).map(str::to_owned)
     }
 
     async fn event(&self, reason: &str, message: &str) {
@@ -201,6 +234,80 @@ async fn replicas_follow_the_load_of_the_pods() {
     assert!(has(&format!(
         "{name}_metric_computation_total{{action=\"scale_up\",error=\"none\",metric_type=\"Resource\"}}"
     )));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_sync_after_a_metric_changed_follows_it() {
+    // Syncs come from the test alone: one with the autoscaler, and one with each change of its spec. The samples of pods
+    // count at once, although their times have no fractions of a second.
+    let initialization =
+        Initialization { cpu_period: SignedDuration::ZERO, readiness_delay: SignedDuration::ZERO };
+    let sync_period = Duration::from_hours(1);
+    let cluster = Cluster::with(Settings { sync_period, initialization, ..Settings::default() });
+    cluster.load.0.store(80, Ordering::SeqCst);
+    cluster.deployed("web").await;
+    cluster.ready("web", 1).await;
+    cluster.autoscaler("web", json!({})).await;
+    let utilization = |autoscaler: &HorizontalPodAutoscaler| {
+        let metrics = autoscaler.status.as_ref()?.current_metrics.as_ref()?;
+        metrics.first()?.resource.as_ref()?.current.average_utilization
+    };
+    until(&cluster.autoscalers(), "web", |autoscaler| utilization(autoscaler) == Some(80)).await;
+
+    cluster.load.0.store(200, Ordering::SeqCst);
+    let change = Patch::Merge(json!({ "spec": { "maxReplicas": 7 } }));
+    cluster.autoscalers().patch("web", &PatchParams::default(), &change).await.unwrap();
+    let follows = |autoscaler: &HorizontalPodAutoscaler| {
+        utilization(autoscaler) == Some(200) && autoscaler.status.as_ref().unwrap().desired_replicas == 3
+    };
+    until(&cluster.autoscalers(), "web", follows).await;
+    cluster.replicas("web", 3).await;
+    assert_eq!(cluster.reconciliations("none").as_deref(), Some("1"));
+    assert_eq!(cluster.reconciliations("scale_up").as_deref(), Some("1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tolerance_of_a_behavior_is_kept_and_used() {
+    let cluster = Cluster::start();
+    // It wants 80 %, and 84 are within the tolerance of a tenth that autoscalers have without one of their own.
+    cluster.load.0.store(84, Ordering::SeqCst);
+    cluster.autoscaled("web", json!({ "behavior": { "scaleUp": { "tolerance": "10m" } } })).await;
+    let deployments: Api<Deployment> = Api::default_namespaced(cluster.client.clone());
+    until(&deployments, "web", |deployment| deployment.spec.as_ref().unwrap().replicas >= Some(2)).await;
+    let stored = cluster.autoscalers().get("web").await.unwrap();
+    assert_eq!(tolerance(&stored).as_deref(), Some("10m"));
+}
+
+/// The tolerance of the rules for scaling up.
+fn tolerance(autoscaler: &HorizontalPodAutoscaler) -> Option<String> {
+    let rules = autoscaler.spec.behavior.as_ref()?.scale_up.as_ref()?;
+    rules.tolerance.as_ref().map(|tolerance| tolerance.0.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tolerance_is_dropped_where_its_gate_is_off_unless_it_is_stored() {
+    let on = TestCluster::start();
+    let features = Features { configurable_tolerance: false, ..Features::default() };
+    let off = TestCluster::with(Options { store: on.store().clone(), features, ..Options::default() });
+    let [on, off] =
+        [on, off].map(|cluster| Api::<HorizontalPodAutoscaler>::default_namespaced(cluster.admin()));
+    let named = |name: &str| -> HorizontalPodAutoscaler {
+        object(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name }, "maxReplicas": 3,
+                "behavior": { "scaleUp": { "tolerance": "10m", "stabilizationWindowSeconds": 7 } },
+            },
+        }))
+    };
+    on.create(&PostParams::default(), &named("stored")).await.unwrap();
+    let change = Patch::Merge(json!({ "spec": { "maxReplicas": 4 } }));
+    let kept = off.patch("stored", &PatchParams::default(), &change).await.unwrap();
+    assert_eq!(tolerance(&kept).as_deref(), Some("10m"));
+    let new = off.create(&PostParams::default(), &named("new")).await.unwrap();
+    assert_eq!(tolerance(&new), None);
+    let rules = new.spec.behavior.unwrap().scale_up.unwrap();
+    assert_eq!(rules.stabilization_window_seconds, Some(7));
 }
 
 #[tokio::test(flavor = "multi_thread")]

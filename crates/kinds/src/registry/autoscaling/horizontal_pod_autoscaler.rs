@@ -18,6 +18,8 @@ use plumb_apiserver::validation::Errors;
 pub(in crate::registry) struct HorizontalPodAutoscalerStrategy {
     /// Whether `minReplicas` may be zero (gate `HPAScaleToZero`).
     pub(in crate::registry) scale_to_zero: bool,
+    /// Whether a behavior may have a tolerance (gate `HPAConfigurableTolerance`).
+    pub(in crate::registry) configurable_tolerance: bool,
 }
 
 impl Strategy for HorizontalPodAutoscalerStrategy {
@@ -28,6 +30,14 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
 
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    fn drop_disabled_fields(&self, old: Option<&Value>, new: &mut Value) {
+        if !self.configurable_tolerance && !old.is_some_and(has_tolerance) {
+            for rules in RULES {
+                new.pointer_mut(rules).and_then(Value::as_object_mut).map(|rules| rules.remove("tolerance"));
+            }
+        }
     }
 
     fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -41,6 +51,15 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
     fn validate_status_update(&self, _old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
         validation::update_status(new, errors);
     }
+}
+
+/// The rules of a behavior, one for each direction.
+const RULES: [&str; 2] = ["/spec/behavior/scaleUp", "/spec/behavior/scaleDown"];
+
+fn has_tolerance(autoscaler: &Value) -> bool {
+    RULES
+        .into_iter()
+        .any(|rules| autoscaler.pointer(rules).is_some_and(|rules| rules.get("tolerance").is_some()))
 }
 
 static PRINT_COLUMNS: PrintColumns = PrintColumns::new(
