@@ -51,7 +51,7 @@ use crate::static_pods::{self, StaticPods};
 use crate::status_patch::StatusLimiter;
 use crate::sysctls::{self, Allowlist, UnsafeSysctls};
 use crate::unsupported;
-use crate::volumes::{Volumes, VolumesConfig};
+use crate::volumes::{LocalVolumes, Volumes, VolumesConfig};
 use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_finished};
 
 /// The configuration of an agent.
@@ -169,6 +169,8 @@ impl Agent {
         setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
         describe::features(&mut setup, &rules, &version.runtime_name);
         setup.local_volumes = config.volumes.as_ref().map(|directories| directories.local.clone());
+        setup.local_volumes_capacity =
+            setup.local_volumes.clone().and_then(|directory| LocalVolumes::new(directory).capacity());
         let allocatable = register::allocatable(&setup, &machine);
         let amounts = plumb_resize::list::declared(Some(&allocatable))?.amounts();
         let ephemeral_storage = allocatable.get(ephemeral_storage::NAME);

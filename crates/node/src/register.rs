@@ -53,6 +53,8 @@ pub struct Setup {
     pub labels: BTreeMap<String, String>,
     /// The directory of the volumes of the storage class `local-path`, which the provisioner reads of an annotation.
     pub local_volumes: Option<PathBuf>,
+    /// The size of the disk that they are on, in bytes, if it is known.
+    pub local_volumes_capacity: Option<u64>,
     /// Its capacity, instead of the machine's: all nodes of one machine share it.
     pub capacity: BTreeMap<String, WireQuantity>,
     /// The reserved part of the capacity, which is not allocatable.
@@ -84,6 +86,7 @@ impl Setup {
             name: name.into(),
             labels: BTreeMap::new(),
             local_volumes: None,
+            local_volumes_capacity: None,
             capacity: BTreeMap::new(),
             reserved: BTreeMap::new(),
             max_pods: 110,

@@ -3,7 +3,7 @@
 //! The persistent volume binder calls these functions without a node and the scheduler with one, so that both agree about what
 //! matches. The rules are those of `k8s.io/component-helpers/storage/volume`.
 
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plumb_resize::Quantity;
@@ -29,6 +29,12 @@ pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 pub const IS_DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// The provisioner of storage classes whose volumes an administrator creates.
 pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+/// The provisioner of the storage class `local-path`, whose volumes are directories of nodes.
+pub const LOCAL_PATH_PROVISIONER: &str = "plumb.dev/local-path";
+/// The annotation of a node with the directory that has its volumes of [`LOCAL_PATH_PROVISIONER`]. Virtual nodes have none.
+pub const LOCAL_VOLUMES: &str = "plumb.dev/local-volumes";
+/// The annotation of a node with the size of the disk that [`LOCAL_VOLUMES`] is on.
+pub const LOCAL_VOLUMES_CAPACITY: &str = "plumb.dev/local-volumes-capacity";
 
 /// The value of an annotation.
 pub fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
@@ -153,6 +159,11 @@ pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Opt
 pub fn capacity(volume: &PersistentVolume) -> Quantity {
     let capacity = || volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?.0.parse().ok();
     capacity().unwrap_or(Quantity::ZERO)
+}
+
+/// The size of the disk of a node's local volumes; `None` if it is unknown or the node is virtual.
+pub fn local_volumes_capacity(node: &Node) -> Option<Quantity> {
+    annotation(&node.metadata, LOCAL_VOLUMES_CAPACITY)?.parse().ok()
 }
 
 /// The capacity that a claim requests.

@@ -10,7 +10,8 @@
 //! directory outlives its volume at no time, since the finalizer of the volume is removed after the directory. While the
 //! node does not answer the volume stays Released, and the removal is retried with backoff, and when the node is ready again.
 //!
-//! The requested size is written down, and not enforced: a directory has none.
+//! The requested size is written down, and not enforced: a directory has none. Only a request that is larger than the whole
+//! disk is refused.
 
 pub mod class;
 pub mod provision;
@@ -29,7 +30,7 @@ use plumb_controller_runtime::api_error::{settled, settled_or_conflict};
 use plumb_controller_runtime::{
     Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store, Write as OwnWrite, finalizer,
 };
-use plumb_placement::volumes::{SELECTED_NODE, annotation, class_of_claim};
+use plumb_placement::volumes::{LOCAL_PATH_PROVISIONER, SELECTED_NODE, annotation, class_of_claim};
 
 use crate::Clients;
 use crate::workload::{Note, recorder::Recorder};
@@ -38,10 +39,6 @@ use reclaim::{Reclaim, node_of};
 
 /// The name of the controller's user.
 pub const NAME: &str = "local-path-provisioner";
-/// The name of the provisioner in storage classes.
-pub const PROVISIONER: &str = "plumb.dev/local-path";
-/// The annotation of a node with the directory that has its local volumes. Virtual nodes have none.
-pub const DIRECTORY: &str = "plumb.dev/local-volumes";
 /// The annotation of a volume with the name of its node.
 const NODE: &str = "plumb.dev/selected-node";
 /// The finalizer of volumes that have a directory, as external provisioners have it.
@@ -84,7 +81,8 @@ pub fn run(clients: Clients, informers: &InformerFactory, clock: Clock) -> BoxFu
     let volumes = informers.informer::<PersistentVolume>().store().clone();
     let classes = informers.informer::<StorageClass>().store().clone();
     let nodes = informers.informer::<Node>().store().clone();
-    let recorder = Recorder::start(clients.write.clone(), PROVISIONER, &clients.supervisor, &clients.metrics);
+    let recorder =
+        Recorder::start(clients.write.clone(), LOCAL_PATH_PROVISIONER, &clients.supervisor, &clients.metrics);
     let events = recorder.0.clone();
     let by_node = volumes.add_index(|volume: &PersistentVolume| node_of(volume).map(str::to_owned));
     let awaited_by_class = claims.add_index(|claim: &PersistentVolumeClaim| {
@@ -220,18 +218,23 @@ impl Provisioner {
         let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
         let Some(volume) = self.volumes.get(&ObjectRef::cluster(named)) else { return Ok(()) };
         let params = PostParams::default();
-        let mut decision = expand(claim, &volume);
+        let node = self.nodes.get(&ObjectRef::cluster(node_of(&volume).unwrap_or_default()));
+        let mut decision = expand(claim, &volume, node.as_deref());
         if let Expansion::Volume(volume) = decision {
             let volumes = Api::<PersistentVolume>::all(self.client.clone());
             // Another version of it brings another decision.
             let Ok(written) = volumes.replace(named, &params, &volume).await else { return Ok(()) };
             self.volumes.wait_for_write(&OwnWrite::updated(&written.metadata)).await;
-            decision = expand(claim, &written);
+            decision = expand(claim, &written, node.as_deref());
         }
-        if let Expansion::Claim(expanded) = decision {
-            let name = expanded.metadata.name.as_deref().unwrap_or_default();
-            settled_or_conflict(self.claims_of(claim).replace_status(name, &params, &expanded).await)?;
-            self.emit(claim, Note::normal("VolumeResizeSuccessful", "Resize volume succeeded"));
+        match decision {
+            Expansion::Claim(expanded) => {
+                let name = expanded.metadata.name.as_deref().unwrap_or_default();
+                settled_or_conflict(self.claims_of(claim).replace_status(name, &params, &expanded).await)?;
+                self.emit(claim, Note::normal("VolumeResizeSuccessful", "Resize volume succeeded"));
+            }
+            Expansion::Fail(why) => self.emit(claim, Note::warning("VolumeResizeFailed", why)),
+            Expansion::Nothing | Expansion::Volume(_) => {}
         }
         Ok(())
     }

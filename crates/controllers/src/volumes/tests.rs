@@ -319,8 +319,23 @@ fn a_claim_on_a_selected_node_gets_a_directory_there() {
     // A virtual node has no directory, and the volume is one all the same.
     assert!(matches!(decided(json!({}), Some(&a_node(None))), Provision::Create(_)));
     // The node is gone: the scheduler selects another.
-    let Provision::Reschedule(claim, _) = decided(json!({}), None) else { panic!("not rescheduled") };
-    assert!(!claim.metadata.annotations.as_ref().unwrap().contains_key("volume.kubernetes.io/selected-node"));
+    let given_back = |decision: Provision| {
+        let Provision::Reschedule(claim, why) = decision else { panic!("not rescheduled") };
+        let annotations = claim.metadata.annotations.as_ref().unwrap();
+        assert!(!annotations.contains_key("volume.kubernetes.io/selected-node"));
+        why
+    };
+    assert_eq!(given_back(decided(json!({}), None)), "failed to get target node: node \"a\" not found");
+    // So does a node whose whole disk is smaller than the request.
+    let with_disk = |size: &str| {
+        let mut node = node.clone();
+        let annotations = node.metadata.annotations.as_mut().unwrap();
+        annotations.insert("plumb.dev/local-volumes-capacity".to_owned(), size.to_owned());
+        node
+    };
+    assert!(matches!(decided(json!({}), Some(&with_disk("1Gi"))), Provision::Create(_)));
+    let why = "failed to provision volume with StorageClass \"fast\": 1Gi is requested, and the disk of node \"a\" has 1000Mi";
+    assert_eq!(given_back(decided(json!({}), Some(&with_disk("1000Mi")))), why);
     // One that is bound, or that another provisioner is asked for, is left alone.
     assert_eq!(decided(json!({ "spec": { "volumeName": "v" } }), Some(&node)), Provision::Nothing);
     assert_eq!(provision(&a_claim(json!({})), Some(&class), Some(&node)), Provision::Nothing);
@@ -367,12 +382,20 @@ fn a_claim_grows_after_its_volume() {
     let volume = |size: &str| {
         a_volume(both(ours(reference("c1")), json!({ "spec": { "capacity": { "storage": size } } })))
     };
+    let mut node = a_node(Some("/data"));
+    let disk = ("plumb.dev/local-volumes-capacity".to_owned(), "9Gi".to_owned());
+    node.metadata.annotations.as_mut().unwrap().extend([disk]);
+    let expand =
+        |claim: &PersistentVolumeClaim, volume: &PersistentVolume| expand(claim, volume, Some(&node));
     assert_eq!(expand(&claim("1Gi", "1Gi"), &volume("1Gi")), Expansion::Nothing);
     let Expansion::Volume(grown) = expand(&claim("3Gi", "1Gi"), &volume("1Gi")) else { panic!("not grown") };
     assert_eq!(grown.spec.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "3Gi");
     let Expansion::Claim(grown) = expand(&claim("3Gi", "1Gi"), &grown) else { panic!("not shown") };
     assert_eq!(grown.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "3Gi");
     assert_eq!(expand(&claim("3Gi", "1Gi"), &a_volume(reference("c1"))), Expansion::Nothing);
+    // Not beyond the disk of its node.
+    let why = "resize volume \"v\" failed: 10Gi is requested, and the disk of node \"a\" has 9Gi";
+    assert_eq!(expand(&claim("10Gi", "1Gi"), &volume("1Gi")), Expansion::Fail(why.to_owned()));
 }
 
 #[test]

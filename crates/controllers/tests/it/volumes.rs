@@ -1,11 +1,11 @@
 //! Persistent volumes and their claims, as clients see them. The test plays the scheduler: it selects nodes.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttachment};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource};
 use plumb_controllers::volumes::local_path;
-use plumb_testkit::{event, until, until_gone};
+use plumb_testkit::{event, eventually, until, until_all, until_gone};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -152,6 +152,123 @@ async fn the_default_class_provisions_on_the_selected_node_grows_and_is_reclaime
     assert!(left.is_none());
     let marker: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "kube-system");
     assert!(marker.get_opt(local_path::NAME).await.unwrap().is_some());
+}
+
+/// Waits for a warning about an object with this reason, whose message begins so.
+async fn warning(cluster: &Cluster, name: &str, reason: &str, message: &str) {
+    let is_it = |event: &Event| {
+        event.involved_object.name.as_deref() == Some(name)
+            && event.reason.as_deref() == Some(reason)
+            && event.type_.as_deref() == Some("Warning")
+            && event.message.as_deref().is_some_and(|found| found.starts_with(message))
+    };
+    until_all(&cluster.api::<Event>(), |all| all.values().any(is_it)).await;
+}
+
+/// A node with a directory for local volumes on a disk of this size.
+fn with_disk(name: &str, size: &str) -> Value {
+    let annotations =
+        json!({ "plumb.dev/local-volumes": "/data/volumes-local", "plumb.dev/local-volumes-capacity": size });
+    json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name }, "annotations": annotations } })
+}
+
+fn is_selected(claim: &PersistentVolumeClaim) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key("volume.kubernetes.io/selected-node"))
+}
+
+/// Selects a node for the claim `data` until something holds, as the scheduler: a provisioner that has not observed the Node
+/// gives it back.
+async fn select(cluster: &Cluster, node: &str, holds: impl AsyncFn(&PersistentVolumeClaim) -> bool) {
+    let claims = cluster.api::<PersistentVolumeClaim>();
+    let selects = json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": node } } });
+    eventually(async || {
+        let claim = claims.get("data").await.unwrap();
+        let is_done = holds(&claim).await;
+        if !is_done && !is_selected(&claim) {
+            cluster.merge::<PersistentVolumeClaim>("data", selects.clone()).await;
+        }
+        is_done
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_larger_than_the_disk_gives_its_node_back_and_does_not_grow_beyond_it() {
+    let cluster = Cluster::without_nodes();
+    local_path::class::run(cluster.writer(local_path::NAME)).await;
+    for (name, size) in [("small", "1Gi"), ("large", "10Gi")] {
+        create::<Node>(&cluster, with_disk(name, size)).await;
+    }
+    cluster.create::<PersistentVolumeClaim>(claim("data", "2Gi", Some("local-path"))).await;
+    let why = "failed to provision volume with StorageClass \"local-path\": 2Gi is requested, and the disk of node \"small\" \
+               has 1Gi";
+    let events = cluster.api::<Event>();
+    let is_warned = async |_: &PersistentVolumeClaim| {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        events.items.iter().any(|event| event.message.as_deref() == Some(why))
+    };
+    select(&cluster, "small", is_warned).await;
+    warning(&cluster, "data", "ProvisioningFailed", why).await;
+    cluster.until("data", |claim| !is_selected(claim)).await;
+    select(&cluster, "large", async |claim: &PersistentVolumeClaim| is_in("Bound")(claim)).await;
+    let bound = cluster.until("data", is_in("Bound")).await;
+
+    let request = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+    cluster.merge::<PersistentVolumeClaim>("data", request("11Gi")).await;
+    let why = format!(
+        "resize volume {:?} failed: 11Gi is requested, and the disk of node \"large\" has 10Gi",
+        named(&bound)
+    );
+    warning(&cluster, "data", "VolumeResizeFailed", &why).await;
+    // The request may be lowered again, and what the claim has stays.
+    cluster.merge::<PersistentVolumeClaim>("data", request("3Gi")).await;
+    cluster.until::<PersistentVolumeClaim>("data", |claim| capacity(claim) == Some("3Gi")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_whose_directory_cannot_be_removed_stays_with_an_event_until_its_node_is_deleted() {
+    let cluster = Cluster::without_nodes();
+    local_path::class::run(cluster.writer(local_path::NAME)).await;
+    // No agent answers for it.
+    create::<Node>(&cluster, with_disk("a", "10Gi")).await;
+    cluster.create::<PersistentVolumeClaim>(claim("data", "2Gi", Some("local-path"))).await;
+    select(&cluster, "a", async |claim: &PersistentVolumeClaim| is_in("Bound")(claim)).await;
+    let name = named(&cluster.until("data", is_in("Bound")).await).to_owned();
+    cluster.api::<PersistentVolumeClaim>().delete("data", &DeleteParams::default()).await.unwrap();
+    warning(&cluster, &name, "VolumeFailedDelete", "node \"a\" cannot remove the directory: ").await;
+    assert!(volume_is("Released")(&volumes(&cluster).get(&name).await.unwrap()));
+    Api::<Node>::all(cluster.client.clone()).delete("a", &DeleteParams::default()).await.unwrap();
+    until_gone(&volumes(&cluster), &name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_deleted_while_its_pod_starts_stays_until_the_pod_is_gone() {
+    let cluster = Cluster::without_nodes();
+    create::<PersistentVolume>(&cluster, volume("disk", "1Gi", &[])).await;
+    cluster.create::<PersistentVolumeClaim>(claim("data", "1Gi", Some("manual"))).await;
+    cluster.until("data", is_in("Bound")).await;
+    // It has a node, whose agent has not started it yet.
+    create::<Node>(&cluster, json!({ "metadata": { "name": "a" } })).await;
+    let pod = json!({ "metadata": { "name": "p" }, "spec": {
+        "nodeName": "a", "tolerations": [{ "operator": "Exists" }], "terminationGracePeriodSeconds": 0, "containers": [{ "name": "c", "image": "x" }],
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }],
+    } });
+    cluster.create::<Pod>(pod).await;
+    let claims = cluster.api::<PersistentVolumeClaim>();
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    // The controllers have observed the deletion when they have acted on a later one.
+    cluster.create::<PersistentVolumeClaim>(claim("unused", "1Gi", Some("manual"))).await;
+    claims.delete("unused", &DeleteParams::default()).await.unwrap();
+    until_gone(&claims, "unused").await;
+    let terminating = claims.get("data").await.unwrap();
+    assert!(terminating.metadata.deletion_timestamp.is_some());
+    assert_eq!(terminating.metadata.finalizers, Some(vec!["kubernetes.io/pvc-protection".to_owned()]));
+    assert!(volume_is("Bound")(&volumes(&cluster).get("disk").await.unwrap()));
+
+    cluster.api::<Pod>().delete("p", &DeleteParams::default()).await.unwrap();
+    until_gone(&claims, "data").await;
+    until(&volumes(&cluster), "disk", volume_is("Released")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plumb_placement::volumes::{LOCAL_VOLUMES, LOCAL_VOLUMES_CAPACITY};
 use plumb_resize::cgroup::shares;
 use plumb_resize::quantity::Quantity;
 use plumb_runtime::types::LinuxResources;
@@ -19,8 +20,6 @@ use super::{Machine, Setup};
 /// tenth.
 const KEPT_FREE: i64 = 100 << 20;
 
-/// The annotation with the directory of a node's volumes of the class `local-path`.
-const LOCAL_VOLUMES: &str = "plumb.dev/local-volumes";
 /// The annotation of a node to which the attach/detach controller attaches volumes.
 const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
@@ -47,9 +46,11 @@ pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
 pub(super) fn annotations(setup: &Setup) -> BTreeMap<String, String> {
     // A virtual node has no volumes.
     let Some(path) = &setup.local_volumes else { return BTreeMap::new() };
+    let capacity = setup.local_volumes_capacity.and_then(|bytes| i64::try_from(bytes).ok());
+    let capacity = capacity.map(|bytes| (LOCAL_VOLUMES_CAPACITY, Quantity::from_bytes(bytes).to_string()));
     let own =
         [(LOCAL_VOLUMES, path.to_string_lossy().into_owned()), (CONTROLLER_ATTACHES, "true".to_owned())];
-    own.map(|(key, value)| (key.to_owned(), value)).into()
+    own.into_iter().chain(capacity).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// A new Node.

@@ -47,6 +47,13 @@ impl LocalVolumes {
         Self { root }
     }
 
+    /// The size of the disk that they are on, in bytes; `None` if it cannot be read.
+    pub fn capacity(&self) -> Option<u64> {
+        // The directory is made with the first volume.
+        let disk = self.root.ancestors().find_map(|folder| rustix::fs::statvfs(folder).ok())?;
+        Some(disk.f_blocks.saturating_mul(disk.f_frsize)).filter(|bytes| *bytes > 0)
+    }
+
     /// The path of a volume.
     pub fn path(&self, volume: &str) -> Result<PathBuf, LocalVolumeError> {
         // As object names are: what could be anything but one component is none.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use plumb_client::Api;
 use plumb_placement::volumes::{
-    PROVISIONED_BY, annotation, is_bound_to, is_owned_by, node_affinity, used_claims,
+    LOCAL_PATH_PROVISIONER, PROVISIONED_BY, annotation, is_bound_to, is_owned_by, node_affinity, used_claims,
 };
 
 use super::error::VolumeError;
@@ -18,9 +18,6 @@ use super::owner::{ChangePolicy, Owner};
 use super::prepared::Ready;
 use super::{Shared, blocking, csi, host_path, nfs};
 use crate::cri_config::{ConfigError, identity};
-
-/// The provisioner whose directories this agent makes and removes.
-const LOCAL_PATH: &str = "plumb.dev/local-path";
 
 /// The claim of a volume of a pod.
 #[derive(Clone, Debug)]
@@ -165,7 +162,7 @@ impl Source {
         if let Some(source) = &spec.local {
             let name = volume.metadata.name.as_deref().unwrap_or_default();
             let path = PathBuf::from(&source.path);
-            let is_own = annotation(&volume.metadata, PROVISIONED_BY) == Some(LOCAL_PATH);
+            let is_own = annotation(&volume.metadata, PROVISIONED_BY) == Some(LOCAL_PATH_PROVISIONER);
             // At another path it is of another data directory, and is not made anew here: that would hide its data.
             let is_here = is_own && shared.local.has(name, &path);
             return Ok(if is_here { Self::Own(name.to_owned()) } else { Self::Local(path) });

@@ -9,9 +9,9 @@ use kube::api::{ListParams, PostParams};
 use plumb_client::Api;
 use plumb_controller_runtime::Backoff;
 use plumb_controller_runtime::api_error::settled;
-use plumb_placement::volumes::{IS_DEFAULT_CLASS, default_class};
+use plumb_placement::volumes::{IS_DEFAULT_CLASS, LOCAL_PATH_PROVISIONER, default_class};
 
-use super::{NAME, PROVISIONER};
+use super::NAME;
 
 /// The name of the class.
 pub const CLASS: &str = "local-path";
@@ -53,7 +53,7 @@ fn class(is_default: bool) -> StorageClass {
     let annotations = is_default.then(|| [(IS_DEFAULT_CLASS.to_owned(), "true".to_owned())].into());
     StorageClass {
         metadata: ObjectMeta { name: Some(CLASS.to_owned()), annotations, ..ObjectMeta::default() },
-        provisioner: PROVISIONER.to_owned(),
+        provisioner: LOCAL_PATH_PROVISIONER.to_owned(),
         volume_binding_mode: Some("WaitForFirstConsumer".to_owned()),
         reclaim_policy: Some("Delete".to_owned()),
         allow_volume_expansion: Some(true),

@@ -10,11 +10,12 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plumb_placement::volumes::{
-    BETA_STORAGE_PROVISIONER, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER, annotation, capacity,
-    is_bound_to, refer_to_claim, requested,
+    BETA_STORAGE_PROVISIONER, LOCAL_PATH_PROVISIONER, LOCAL_VOLUMES, PROVISIONED_BY, SELECTED_NODE,
+    STORAGE_PROVISIONER, annotation, capacity, is_bound_to, local_volumes_capacity, refer_to_claim,
+    requested,
 };
 
-use super::{DIRECTORY, FINALIZER, NO_DIRECTORY, NODE, PROVISIONER};
+use super::{FINALIZER, NO_DIRECTORY, NODE};
 
 /// The access modes of a directory that one node has.
 const ACCESS_MODES: [&str; 2] = ["ReadWriteOnce", "ReadWriteOncePod"];
@@ -28,7 +29,7 @@ pub enum Provision {
     Nothing,
     /// Create this volume.
     Create(Box<PersistentVolume>),
-    /// Have the scheduler select another node: it does not exist.
+    /// Have the scheduler select another node: this one does not exist, or its disk is too small.
     Reschedule(Box<PersistentVolumeClaim>, String),
     /// It cannot have a volume, because of this.
     Fail(String),
@@ -37,7 +38,7 @@ pub enum Provision {
 /// Whether a claim waits for this provisioner.
 pub fn is_awaited(claim: &PersistentVolumeClaim) -> bool {
     let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
-    let is_ours = |key| annotation(&claim.metadata, key) == Some(PROVISIONER);
+    let is_ours = |key| annotation(&claim.metadata, key) == Some(LOCAL_PATH_PROVISIONER);
     named.is_empty()
         && claim.metadata.deletion_timestamp.is_none()
         && (is_ours(STORAGE_PROVISIONER) || is_ours(BETA_STORAGE_PROVISIONER))
@@ -49,7 +50,8 @@ pub fn provision(
     class: Option<&StorageClass>,
     node: Option<&Node>,
 ) -> Provision {
-    let Some(class) = class.filter(|class| is_awaited(claim) && class.provisioner == PROVISIONER) else {
+    let Some(class) = class.filter(|class| is_awaited(claim) && class.provisioner == LOCAL_PATH_PROVISIONER)
+    else {
         return Provision::Nothing;
     };
     let spec = claim.spec.clone().unwrap_or_default();
@@ -62,15 +64,15 @@ pub fn provision(
             "no node was selected: the class needs volumeBindingMode: WaitForFirstConsumer".to_owned(),
         );
     };
-    let Some(node) = node else {
+    let reschedule = |why: String| {
         let mut claim = claim.clone();
         claim.metadata.annotations.iter_mut().for_each(|all| {
             all.remove(SELECTED_NODE);
         });
-        return Provision::Reschedule(
-            Box::new(claim),
-            format!("failed to get target node: node {selected:?} not found"),
-        );
+        Provision::Reschedule(Box::new(claim), why)
+    };
+    let Some(node) = node else {
+        return reschedule(format!("failed to get target node: node {selected:?} not found"));
     };
     if spec.selector.is_some() {
         return fail("claim.Spec.Selector is not supported".to_owned());
@@ -85,7 +87,18 @@ pub fn provision(
     if let Some(mode) = modes.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str())) {
         return fail(format!("access mode {mode} is not supported: the directory is on one node"));
     }
+    if let Some(why) = exceeds_disk(claim, node) {
+        // The scheduler excludes this node then, unless it has not observed its disk yet.
+        return reschedule(format!("failed to provision volume with StorageClass {class_name:?}: {why}"));
+    }
     Provision::Create(Box::new(volume(claim, class, node, modes)))
+}
+
+/// Why a claim can never have what it requests on a node: the whole disk is smaller.
+fn exceeds_disk(claim: &PersistentVolumeClaim, node: &Node) -> Option<String> {
+    let (wanted, disk) = (requested(claim), local_volumes_capacity(node)?);
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    (wanted > disk).then(|| format!("{wanted} is requested, and the disk of node {name:?} has {disk}"))
 }
 
 fn volume(
@@ -107,9 +120,9 @@ fn volume(
             match_fields: Some(vec![is_in("metadata.name", node_name.clone())]),
         },
     };
-    let directory = annotation(&node.metadata, DIRECTORY).unwrap_or(NO_DIRECTORY);
+    let directory = annotation(&node.metadata, LOCAL_VOLUMES).unwrap_or(NO_DIRECTORY);
     let policy = class.reclaim_policy.clone().unwrap_or_else(|| "Delete".to_owned());
-    let annotations = [(PROVISIONED_BY, PROVISIONER.to_owned()), (NODE, node_name)]
+    let annotations = [(PROVISIONED_BY, LOCAL_PATH_PROVISIONER.to_owned()), (NODE, node_name)]
         .map(|(key, value)| (key.to_owned(), value));
     let unclaimed = PersistentVolume {
         metadata: ObjectMeta {
@@ -159,12 +172,15 @@ pub enum Expansion {
     Volume(Box<PersistentVolume>),
     /// Show the capacity of the volume in the status of the claim.
     Claim(Box<PersistentVolumeClaim>),
+    /// The volume cannot grow, because of this. A user may request less again, but more than the capacity in the status.
+    Fail(String),
 }
 
-/// Decides about the expansion of a claim: a directory has no size, so that it grows at once.
-pub fn expand(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Expansion {
+/// Decides about the expansion of a claim: a directory has no size, so that it grows at once, up to the size of the disk.
+/// `node` is the node of the volume, if it exists.
+pub fn expand(claim: &PersistentVolumeClaim, volume: &PersistentVolume, node: Option<&Node>) -> Expansion {
     let status = claim.status.clone().unwrap_or_default();
-    let is_ours = annotation(&volume.metadata, PROVISIONED_BY) == Some(PROVISIONER);
+    let is_ours = annotation(&volume.metadata, PROVISIONED_BY) == Some(LOCAL_PATH_PROVISIONER);
     if !is_ours || !is_bound_to(volume, claim) || status.phase.as_deref() != Some("Bound") {
         return Expansion::Nothing;
     }
@@ -172,6 +188,10 @@ pub fn expand(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Expan
     let wanted = requested(claim);
     if has().is_none_or(|has| has >= wanted) {
         return Expansion::Nothing;
+    }
+    if let Some(why) = node.and_then(|node| exceeds_disk(claim, node)) {
+        let name = volume.metadata.name.as_deref().unwrap_or_default();
+        return Expansion::Fail(format!("resize volume {name:?} failed: {why}"));
     }
     if capacity(volume) < wanted {
         let mut volume = volume.clone();

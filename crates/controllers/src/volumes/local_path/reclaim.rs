@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use plumb_controller_runtime::finalizer;
-use plumb_placement::volumes::{PROVISIONED_BY, annotation};
+use plumb_placement::volumes::{LOCAL_PATH_PROVISIONER, LOCAL_VOLUMES, PROVISIONED_BY, annotation};
 
-use super::{DIRECTORY, FINALIZER, NODE, PROVISIONER};
+use super::{FINALIZER, NODE};
 
 /// What to do about a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Reclaim {
 
 /// The node of a volume.
 pub fn node_of(volume: &PersistentVolume) -> Option<&str> {
-    let is_ours = annotation(&volume.metadata, PROVISIONED_BY) == Some(PROVISIONER);
+    let is_ours = annotation(&volume.metadata, PROVISIONED_BY) == Some(LOCAL_PATH_PROVISIONER);
     annotation(&volume.metadata, NODE).filter(|_| is_ours)
 }
 
@@ -42,7 +42,9 @@ pub fn decide(volume: &PersistentVolume, node: Option<&Node>) -> Reclaim {
     match node {
         // A node that has no directory is virtual. One that is gone for good has taken its disk with it; should it come
         // back, its agent finds a directory without a volume, which an administrator may remove.
-        Some(node) if annotation(&node.metadata, DIRECTORY).is_some() => Reclaim::RemoveFrom(name.to_owned()),
+        Some(node) if annotation(&node.metadata, LOCAL_VOLUMES).is_some() => {
+            Reclaim::RemoveFrom(name.to_owned())
+        }
         _ => Reclaim::Finish,
     }
 }
