@@ -139,6 +139,20 @@ mod tests {
         let path = volumes.make("pvc-1").unwrap();
         symlink(&victim, path.join("link")).unwrap();
         symlink("../../victim", path.join("up")).unwrap();
+        let nested = path.join("a/b");
+        fs::create_dir_all(&nested).unwrap();
+        for (name, target) in [
+            ("root", "/"),
+            ("loop", "loop"),
+            ("above", ".."),
+            ("dangling", "none"),
+            ("far", "../../../../victim"),
+        ] {
+            symlink(target, nested.join(name)).unwrap();
+        }
+        fs::hard_link(victim.join("kept"), nested.join("hard")).unwrap();
+        // What removal calls the folders that it moves up may be taken.
+        symlink(&victim, path.join(".removing-0")).unwrap();
         volumes.remove("pvc-1").unwrap();
         assert!(!path.exists());
         // The directory itself was replaced by a link.
