@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
+use plumb_placement::volumes::local_volumes_capacity;
 use plumb_placement::{HostPort, Labels, Toleration};
+use plumb_resize::Quantity;
 use plumb_resize::list::{BadQuantity, ResourceList};
 
 use crate::existing_terms::ExistingTerms;
@@ -49,6 +51,8 @@ pub(crate) struct NodeProperties {
     pub(crate) unschedulable: bool,
     pub(crate) allocatable: Resources,
     pub(crate) max_pods: i64,
+    /// The size of the disk of its local volumes, if it is known.
+    pub(crate) local_volumes: Option<Quantity>,
 }
 
 impl NodeProperties {
@@ -61,8 +65,9 @@ impl NodeProperties {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
-            max_pods: allocatable.get(PODS).map_or(0, plumb_resize::Quantity::saturating_units),
+            max_pods: allocatable.get(PODS).map_or(0, Quantity::saturating_units),
             allocatable: Resources::read(&allocatable),
+            local_volumes: local_volumes_capacity(node),
         })
     }
 

@@ -286,7 +286,7 @@ impl<'a> CycleState<'a> {
     pub(crate) fn bindings(&self, slot: usize) -> Vec<VolumeBinding> {
         let node_info = self.cache.node_info(slot);
         let bound = self.volumes.as_ref().ok().zip(node_info.properties.as_ref());
-        let bound = bound.and_then(|(volumes, properties)| volumes.bind(&node_info.name, &properties.labels));
+        let bound = bound.and_then(|(volumes, properties)| volumes.bind(&node_info.name, properties).ok());
         bound.unwrap_or_default()
     }
 
@@ -329,7 +329,7 @@ impl<'a> CycleState<'a> {
 
     fn filter_volumes(&self, name: &str, properties: &NodeProperties) -> Option<FilterFailure> {
         match &self.volumes {
-            Ok(volumes) => volumes.filter(name, &properties.labels),
+            Ok(volumes) => volumes.filter(name, properties),
             // The pod fits no node, whatever the state of the nodes.
             Err(_) => Some(FilterFailure::Volumes(Vec::new())),
         }

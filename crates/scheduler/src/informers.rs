@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use plumb_client::Api;
 use plumb_controller_runtime::metrics::Metrics;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent, Watchable};
@@ -29,6 +29,8 @@ pub(crate) struct Informers {
     volumes: Informer<PersistentVolume>,
     classes: Informer<StorageClass>,
     csi_nodes: Informer<CSINode>,
+    csi_drivers: Informer<CSIDriver>,
+    storage_capacities: Informer<CSIStorageCapacity>,
     _running: JoinSet<()>,
 }
 
@@ -45,6 +47,8 @@ impl Informers {
             volumes: Informer::start(&mut running, config, WatchConfig::default()),
             classes: Informer::start(&mut running, config, WatchConfig::default()),
             csi_nodes: Informer::start(&mut running, config, WatchConfig::default()),
+            csi_drivers: Informer::start(&mut running, config, WatchConfig::default()),
+            storage_capacities: Informer::start(&mut running, config, WatchConfig::default()),
             _running: running,
         }
     }
@@ -60,6 +64,8 @@ impl Informers {
             volumes: self.volumes.subscribe(),
             classes: self.classes.subscribe(),
             csi_nodes: self.csi_nodes.subscribe(),
+            csi_drivers: self.csi_drivers.subscribe(),
+            storage_capacities: self.storage_capacities.subscribe(),
         }
     }
 }
@@ -74,6 +80,8 @@ pub(crate) struct Subscriptions {
     pub(crate) volumes: mpsc::Receiver<WatchEvent<PersistentVolume>>,
     pub(crate) classes: mpsc::Receiver<WatchEvent<StorageClass>>,
     pub(crate) csi_nodes: mpsc::Receiver<WatchEvent<CSINode>>,
+    pub(crate) csi_drivers: mpsc::Receiver<WatchEvent<CSIDriver>>,
+    pub(crate) storage_capacities: mpsc::Receiver<WatchEvent<CSIStorageCapacity>>,
 }
 
 type Subscriber<K> = mpsc::Sender<WatchEvent<K>>;

@@ -94,6 +94,8 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
         mut volumes,
         mut classes,
         mut csi_nodes,
+        mut csi_drivers,
+        mut storage_capacities,
     } = informers;
     let mut scheduler = Scheduler::new(config, recorder, set_aside);
     let mut tick = tokio::time::interval(FLUSH_INTERVAL);
@@ -108,6 +110,10 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
     scheduler.planner.handle_classes(event);
     let Some(event) = csi_nodes.recv().await else { return };
     scheduler.planner.handle_csi_nodes(event);
+    let Some(event) = csi_drivers.recv().await else { return };
+    scheduler.planner.handle_csi_drivers(event);
+    let Some(event) = storage_capacities.recv().await else { return };
+    scheduler.planner.handle_storage_capacities(event);
     let Some(event) = volumes.recv().await else { return };
     scheduler.planner.handle_volumes(event);
     let Some(event) = claims.recv().await else { return };
@@ -125,6 +131,8 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
             Some(event) = budgets.recv() => scheduler.planner.handle_budgets(event),
             Some(event) = classes.recv() => scheduler.planner.handle_classes(event),
             Some(event) = csi_nodes.recv() => scheduler.planner.handle_csi_nodes(event),
+            Some(event) = csi_drivers.recv() => scheduler.planner.handle_csi_drivers(event),
+            Some(event) = storage_capacities.recv() => scheduler.planner.handle_storage_capacities(event),
             Some(event) = volumes.recv() => scheduler.planner.handle_volumes(event),
             Some(event) = claims.recv() => scheduler.planner.handle_claims(event, Instant::now()),
             Some(event) = pods.recv() => {
@@ -141,6 +149,8 @@ async fn schedule(config: Config, recorder: Recorder, set_aside: SetAside, infor
         drain(&mut namespaces, |event| scheduler.planner.handle_namespaces(event));
         drain(&mut classes, |event| scheduler.planner.handle_classes(event));
         drain(&mut csi_nodes, |event| scheduler.planner.handle_csi_nodes(event));
+        drain(&mut csi_drivers, |event| scheduler.planner.handle_csi_drivers(event));
+        drain(&mut storage_capacities, |event| scheduler.planner.handle_storage_capacities(event));
         drain(&mut volumes, |event| scheduler.planner.handle_volumes(event));
         drain(&mut claims, |event| scheduler.planner.handle_claims(event, now));
         drain(&mut pods, |event| scheduler.guard(|scheduler| scheduler.planner.handle_pods(event, now)));

@@ -3,11 +3,13 @@
 //!
 //! ```text
 //!   claims ──▶ bound: the node must match the affinity of the volume
-//!          ├─▶ class with WaitForFirstConsumer: a volume that matches, or a provisioner that may create one
+//!          ├─▶ class with WaitForFirstConsumer: a volume that matches, or a provisioner that may create one and has the space
 //!          └─▶ else: the pod waits for the binder
 //! ```
 //!
 //! The volumes and claims of a pod that is assumed on a node are assumed with it, so that no other pod gets them.
+
+mod capacities;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,14 +17,16 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plumb_controller_runtime::ObjectRef;
+use plumb_placement::NodeAffinity;
 use plumb_placement::volumes::{
-    Finder, NO_PROVISIONER, SELECTED_NODE, annotation, class_of_claim, class_of_volume, find_match,
-    is_bound_to, is_fully_bound, is_owned_by, node_affinity, waits_for_consumer,
+    Finder, LOCAL_PATH_PROVISIONER, NO_PROVISIONER, SELECTED_NODE, annotation, class_of_claim,
+    class_of_volume, find_match, is_bound_to, is_fully_bound, is_owned_by, node_affinity, requested,
+    waits_for_consumer,
 };
-use plumb_placement::{Labels, NodeAffinity};
 
-use crate::cache::Uid;
+use crate::cache::{NodeProperties, Uid};
 use crate::filter::FilterFailure;
+use capacities::StorageCapacities;
 
 /// A claim of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +78,8 @@ pub(crate) struct VolumeCache {
     users: HashMap<ObjectRef, usize>,
     /// How many volumes of each driver a node can have, by the name of the node.
     limits: HashMap<String, BTreeMap<String, usize>>,
+    /// The space that CSI drivers have for new volumes.
+    pub(crate) capacities: StorageCapacities,
 }
 
 #[derive(Clone, Debug)]
@@ -350,32 +356,35 @@ pub(crate) struct PodVolumes<'a> {
 
 impl PodVolumes<'_> {
     /// Why a node is infeasible; `None` if it is feasible.
-    pub(crate) fn filter(&self, node: &str, labels: &Labels) -> Option<FilterFailure> {
+    pub(crate) fn filter(&self, node: &str, properties: &NodeProperties) -> Option<FilterFailure> {
         if self.is_in_use {
             return Some(FilterFailure::ClaimInUse);
         }
         let mut reasons = Vec::new();
         let existing = || self.bound.iter().flatten();
-        if existing().any(|affinity| !affinity.matches(node, labels)) {
+        if existing().any(|affinity| !affinity.matches(node, &properties.labels)) {
             reasons.push("node(s) didn't match PersistentVolume's node affinity");
         }
-        if self.bind(node, labels).is_none() {
-            reasons.push("node(s) didn't find available persistent volumes to bind");
-        }
+        reasons.extend(self.bind(node, properties).err());
         if self.bound.iter().any(Option::is_none) {
             reasons.push("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)");
         }
         (!reasons.is_empty()).then_some(FilterFailure::Volumes(reasons))
     }
 
-    /// The bindings of the claims that are not bound, if the pod runs on this node; `None` if it cannot.
-    pub(crate) fn bind(&self, node: &str, labels: &Labels) -> Option<Vec<VolumeBinding>> {
+    /// The bindings of the claims that are not bound, if the pod runs on this node, or why it cannot.
+    pub(crate) fn bind(
+        &self,
+        node: &str,
+        properties: &NodeProperties,
+    ) -> Result<Vec<VolumeBinding>, &'static str> {
+        let Some(cache) = self.cache else { return Ok(Vec::new()) };
+        let labels = &properties.labels;
         let mut taken: BTreeSet<String> = BTreeSet::new();
         let mut bindings = Vec::new();
         for Unbound { key, claim, class, node: selected } in &self.unbound {
-            let cache = self.cache?;
             if selected.as_ref().is_some_and(|selected| selected != node) {
-                return None;
+                return Err(NO_VOLUME);
             }
             // A claim with the annotation of a selected node is provisioned; for another one a volume may exist.
             let is_provisioning = annotation(&claim.metadata, SELECTED_NODE).is_some();
@@ -390,7 +399,7 @@ impl PodVolumes<'_> {
                 .flatten();
             if let Some(volume) = found {
                 let name = name(volume);
-                let volume = cache.volumes.get(&name)?.clone();
+                let volume = cache.volumes.get(&name).ok_or(NO_VOLUME)?.clone();
                 taken.insert(name);
                 bindings.push(VolumeBinding::Static { volume, claim: Arc::clone(claim) });
                 continue;
@@ -399,16 +408,30 @@ impl PodVolumes<'_> {
             let is_reserved = cache.referring.get(key).into_iter().flatten();
             let mut is_reserved = is_reserved.filter_map(|name| cache.volumes.get(name));
             if is_reserved.any(|volume| is_bound_to(volume, claim)) && !is_provisioning {
-                return None;
+                return Err(NO_VOLUME);
             }
             let may_provision = !class.provisioner.is_empty() && class.provisioner != NO_PROVISIONER;
             if !may_provision || !allows(class.allowed_topologies.as_deref(), labels) {
-                return None;
+                return Err(NO_VOLUME);
+            }
+            if !has_disk(class, claim, properties) || !cache.capacities.has_enough(class, claim, labels) {
+                return Err(NO_SPACE);
             }
             bindings.push(VolumeBinding::Provision { claim: Arc::clone(claim) });
         }
-        Some(bindings)
+        Ok(bindings)
     }
+}
+
+/// Upstream's reasons of nodes on which a claim cannot be bound.
+const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bind";
+const NO_SPACE: &str = "node(s) did not have enough free storage";
+
+/// Whether the disk of a node is as large as a claim of a class of local volumes requests. What is used of the disk does not
+/// count: nothing enforces the sizes of these volumes.
+fn has_disk(class: &StorageClass, claim: &PersistentVolumeClaim, properties: &NodeProperties) -> bool {
+    class.provisioner != LOCAL_PATH_PROVISIONER
+        || properties.local_volumes.is_none_or(|disk| requested(claim) <= disk)
 }
 
 /// Whether a node is in the topologies that a class allows.

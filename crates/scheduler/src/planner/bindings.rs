@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_placement::volumes::{SELECTED_NODE, annotation, is_fully_bound};
 use tokio::time::Instant;
@@ -195,6 +195,40 @@ impl Planner {
             }
             WatchEvent::Applied(node) => volumes.update_limits(&node),
             WatchEvent::Deleted(node) => volumes.remove_limits(&node.name),
+        };
+    }
+
+    /// Handles a watch event of CSI drivers, some of which publish their capacity.
+    pub fn handle_csi_drivers(&mut self, event: WatchEvent<CSIDriver>) {
+        let capacities = &mut self.cache.volumes.capacities;
+        self.cache.changes.volumes |= match event {
+            WatchEvent::Restarted(drivers) => {
+                let listed: std::collections::HashSet<String> =
+                    drivers.iter().map(|driver| ObjectRef::of(driver).name).collect();
+                let gone: Vec<String> =
+                    capacities.drivers().filter(|name| !listed.contains(*name)).cloned().collect();
+                let any = gone.iter().fold(false, |any, name| capacities.remove_driver(name) | any);
+                drivers.iter().fold(any, |any, driver| capacities.update_driver(driver) | any)
+            }
+            WatchEvent::Applied(driver) => capacities.update_driver(&driver),
+            WatchEvent::Deleted(driver) => capacities.remove_driver(&driver.name),
+        };
+    }
+
+    /// Handles a watch event of the capacities that CSI drivers publish.
+    pub fn handle_storage_capacities(&mut self, event: WatchEvent<CSIStorageCapacity>) {
+        let capacities = &mut self.cache.volumes.capacities;
+        self.cache.changes.volumes |= match event {
+            WatchEvent::Restarted(objects) => {
+                let listed: std::collections::HashSet<ObjectRef> =
+                    objects.iter().map(ObjectRef::of).collect();
+                let gone: Vec<ObjectRef> =
+                    capacities.objects().filter(|key| !listed.contains(*key)).cloned().collect();
+                let any = gone.iter().fold(false, |any, key| capacities.remove(key) | any);
+                objects.iter().fold(any, |any, object| capacities.update(object) | any)
+            }
+            WatchEvent::Applied(object) => capacities.update(&object),
+            WatchEvent::Deleted(key) => capacities.remove(&key),
         };
     }
 

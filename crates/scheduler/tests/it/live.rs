@@ -279,7 +279,9 @@ async fn a_scheduler_whose_tasks_are_aborted_continues() {
     live.until("waits", |pod| scheduled(pod).is_some()).await;
     let tasks: Vec<String> = live.supervisor.tasks().into_iter().map(|task| task.name).collect();
     let informers = [
+        "csidrivers",
         "csinodes",
+        "csistoragecapacities",
         "namespaces",
         "nodes",
         "persistentvolumeclaims",

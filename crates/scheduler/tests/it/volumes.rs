@@ -1,7 +1,7 @@
 //! Volumes of pods: where their claims let them run, and when they are bound. The tests play the binder.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use plumb_controller_runtime::{ObjectRef, WatchEvent};
 use plumb_scheduler::{Decision, VolumeBinding};
 use serde_json::{Value, json};
@@ -275,4 +275,79 @@ fn a_node_gets_no_more_volumes_of_a_driver_than_it_can_have() {
     cluster.pass(20);
     cluster.run_until_idle();
     assert_eq!(cluster.node_of("q"), Some("b"));
+}
+
+#[test]
+fn a_claim_is_not_provisioned_on_a_node_whose_whole_disk_is_smaller() {
+    let mut cluster = two();
+    let mut with_disk = |name: &str, disk: &str| {
+        let mut node = node(name, 4, "z");
+        let annotations = node.metadata.annotations.get_or_insert_default();
+        annotations.insert("plumb.dev/local-volumes-capacity".to_owned(), disk.to_owned());
+        cluster.planner.handle_nodes(WatchEvent::Applied(Box::new(node)));
+    };
+    with_disk("a", "1Gi");
+    with_disk("b", "10Gi");
+    let requests = |size: &str| [("/spec/resources/requests/storage", json!(size))];
+    for (name, size) in [("fits", "10Gi"), ("large", "11Gi")] {
+        cluster.claim(claim(name, "dynamic", &requests(size)));
+        cluster.update(pod(name, 100, uses(name)));
+    }
+    let (node, bindings) = cluster.bindings().unwrap();
+    assert_eq!(node, "b");
+    assert!(matches!(&*bindings, [VolumeBinding::Provision { .. }]), "{bindings:?}");
+    cluster.run_until_idle();
+    let why = "0/2 nodes are available: 2 node(s) did not have enough free storage. preemption: ";
+    assert!(cluster.messages["large"].starts_with(why), "{}", cluster.messages["large"]);
+}
+
+#[test]
+fn a_driver_that_publishes_its_capacity_gets_claims_where_it_has_enough() {
+    let driver = |publishes: bool| -> CSIDriver {
+        let spec = json!({ "storageCapacity": publishes });
+        serde_json::from_value(json!({ "metadata": { "name": "d.example" }, "spec": spec })).unwrap()
+    };
+    let capacity = |name: &str, class: &str, on: Option<&str>, sizes: Value| -> CSIStorageCapacity {
+        let topology = on.map(|node| json!({ "matchLabels": { "kubernetes.io/hostname": node } }));
+        let mut object = json!({
+            "metadata": { "name": name, "namespace": "driver" }, "storageClassName": class, "nodeTopology": topology,
+        });
+        object.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
+        serde_json::from_value(object).unwrap()
+    };
+    let enough = json!({ "capacity": "5Gi" });
+    let split = json!({ "capacity": "5Gi", "maximumVolumeSize": "512Mi" });
+    for (published, feasible) in [
+        (vec![], None),
+        (vec![capacity("on-b", "csi", Some("b"), enough.clone())], Some("b")),
+        (vec![capacity("on-b", "other", Some("b"), enough.clone())], None),
+        (vec![capacity("on-b", "csi", Some("b"), json!({ "capacity": "512Mi" }))], None),
+        (vec![capacity("on-b", "csi", Some("b"), split)], None),
+        (vec![capacity("on-b", "csi", Some("b"), json!({}))], None),
+        (vec![capacity("nowhere", "csi", None, enough.clone())], None),
+    ] {
+        let mut cluster = two();
+        let csi = class("csi", "d.example", "WaitForFirstConsumer");
+        cluster.planner.handle_classes(WatchEvent::Applied(Box::new(csi)));
+        cluster.planner.handle_csi_drivers(WatchEvent::Restarted(vec![driver(true)]));
+        cluster.planner.handle_storage_capacities(WatchEvent::Restarted(published.clone()));
+        cluster.claim(claim("data", "csi", &[]));
+        cluster.update(pod("p", 100, uses("data")));
+        let found = cluster.bindings().map(|(node, _)| node);
+        assert_eq!(found.as_deref(), feasible, "{published:?}");
+        if feasible.is_some() {
+            continue;
+        }
+        let why = "0/2 nodes are available: 2 node(s) did not have enough free storage. preemption: ";
+        assert!(cluster.messages["p"].starts_with(why), "{}", cluster.messages["p"]);
+        // The driver has more space, or no longer says how much.
+        if published.is_empty() {
+            cluster.planner.handle_csi_drivers(WatchEvent::Applied(Box::new(driver(false))));
+        } else {
+            let more = capacity("more", "csi", Some("a"), enough.clone());
+            cluster.planner.handle_storage_capacities(WatchEvent::Applied(Box::new(more)));
+        }
+        cluster.pass(20);
+        assert!(cluster.bindings().is_some(), "{published:?}");
+    }
 }
