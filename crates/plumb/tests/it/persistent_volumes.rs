@@ -4,10 +4,11 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::Api;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, PostParams};
-use plumb_testkit::{eventually, object, until, until_gone};
+use kube::{Api, Client};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use plumb_testkit::{eventually, object, until, until_all, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -120,6 +121,110 @@ async fn the_data_of_a_claim_outlives_its_pod_and_a_killed_cluster_and_is_remove
     assert!(!path.exists());
     assert!(outside.path().join("kept").exists());
     drop(cluster);
+    machine.clear().await;
+}
+
+/// A file system in memory, unmounted when this is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    const SIZE: &str = "size=64m";
+
+    fn mount(at: PathBuf) -> Self {
+        std::fs::create_dir_all(&at).unwrap();
+        mount(Some("tmpfs"), &at, Some("tmpfs"), MsFlags::empty(), Some(Self::SIZE)).unwrap();
+        Self(at)
+    }
+
+    fn remount(&self, flags: MsFlags) {
+        let flags = flags | MsFlags::MS_REMOUNT;
+        mount(Some("tmpfs"), &self.0, Some("tmpfs"), flags, Some(Self::SIZE)).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+fn claim(name: &str, size: &str) -> PersistentVolumeClaim {
+    let resources = json!({ "requests": { "storage": size } });
+    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": resources });
+    object(json!({ "metadata": { "name": name }, "spec": spec }))
+}
+
+/// A pod of the claim of its name, with further volumes.
+fn pod(name: &str, more: &[Value]) -> Pod {
+    let own = json!({ "name": "data", "persistentVolumeClaim": { "claimName": name } });
+    let volumes: Vec<Value> = std::iter::once(own).chain(more.iter().cloned()).collect();
+    let container = json!({ "name": "main", "image": "plumb/load", "volumeMounts": [{ "name": "data", "mountPath": "/data" }] });
+    object(json!({ "metadata": { "name": name }, "spec": {
+        "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "containers": [container],
+        "volumes": volumes, "tolerations": [{ "operator": "Exists" }],
+    } }))
+}
+
+/// Waits for an event about an object with this reason, and with this in its message.
+async fn event_with(client: &Client, name: &str, reason: &str, part: &str) {
+    let is_it = |event: &Event| {
+        event.involved_object.name.as_deref() == Some(name)
+            && event.reason.as_deref() == Some(reason)
+            && event.message.as_deref().is_some_and(|message| message.contains(part))
+    };
+    until_all(&Api::<Event>::default_namespaced(client.clone()), |all| all.values().any(is_it)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_and_read_only_disks_and_claims_that_are_deleted_are_events_and_lose_nothing() {
+    let Some(machine) = Machine::here() else { return };
+    let disk = Disk::mount(machine.data().join("volumes-local"));
+    let flags = [&PARTS[..], &["--runtime", "builtin", "--pod-network", "none"]].concat();
+    let cluster = Cluster::start_with(&machine.data(), &flags);
+    let client = cluster.client().await;
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let create = async |name: &str, size: &str, more: &[Value]| {
+        claims.create(&PostParams::default(), &claim(name, size)).await.unwrap();
+        pods.create(&PostParams::default(), &pod(name, more)).await.unwrap();
+    };
+    create("large", "65Mi", &[]).await;
+    event_with(&client, "large", "FailedScheduling", "1 node(s) did not have enough free storage").await;
+
+    create("first", "64Mi", &[]).await;
+    until(&pods, "first", is_ready).await;
+    let (first, path) = bound(&cluster, "first").await;
+    std::fs::write(path.join("row"), "1").unwrap();
+
+    // A claim is deleted while its pod starts: it is not mounted any more, and stays as long as the pod.
+    let missing = json!({ "name": "settings", "configMap": { "name": "settings" } });
+    create("starting", "1Mi", &[missing]).await;
+    event_with(&client, "starting", "FailedMount", "settings").await;
+    claims.delete("starting", &DeleteParams::default()).await.unwrap();
+    let settings: ConfigMap = object(json!({ "metadata": { "name": "settings" } }));
+    let maps = Api::<ConfigMap>::default_namespaced(client.clone());
+    maps.create(&PostParams::default(), &settings).await.unwrap();
+    let why = "error processing PVC default/starting: PVC is being deleted";
+    event_with(&client, "starting", "FailedMount", why).await;
+    assert!(claims.get("starting").await.unwrap().metadata.deletion_timestamp.is_some());
+    pods.delete("starting", &DeleteParams::default()).await.unwrap();
+    until_gone(&claims, "starting").await;
+
+    // Neither a directory for a new pod, nor the removal of an old one.
+    disk.remount(MsFlags::MS_RDONLY);
+    create("second", "1Mi", &[]).await;
+    event_with(&client, "second", "FailedMount", "Read-only file system (os error 30)").await;
+    pods.delete("first", &DeleteParams::default()).await.unwrap();
+    claims.delete("first", &DeleteParams::default()).await.unwrap();
+    let why = "node \"plumb\" cannot remove the directory: ";
+    event_with(&client, &first, "VolumeFailedDelete", why).await;
+    assert_eq!(std::fs::read_to_string(path.join("row")).unwrap(), "1");
+    disk.remount(MsFlags::empty());
+    until(&pods, "second", is_ready).await;
+    until_gone(&Api::<PersistentVolume>::all(client.clone()), &first).await;
+    assert!(!path.exists());
+    drop(cluster);
+    drop(disk);
     machine.clear().await;
 }
 
