@@ -38,6 +38,7 @@ mod it {
     mod node_shutdown;
     mod nodes;
     mod persistent_volumes;
+    mod postgresql;
     mod processes;
     mod prometheus;
     mod race;

@@ -34,7 +34,7 @@ mod order;
 mod skip;
 
 pub use order::total_order;
-pub use skip::{CONTAINERS, DATA, MACHINE, PROMETHEUS, ROOT, SYSTEMD, skip};
+pub use skip::{CONTAINERS, DATA, MACHINE, POSTGRESQL, PROMETHEUS, ROOT, SYSTEMD, skip};
 
 #[cfg(feature = "cluster")]
 mod clock;

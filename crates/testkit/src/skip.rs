@@ -23,6 +23,8 @@ pub const ROOT: &str = "root";
 pub const CONTAINERS: &str = "containers";
 /// `prometheus` and `promtool`.
 pub const PROMETHEUS: &str = "prometheus";
+/// The server and the clients of `PostgreSQL`.
+pub const POSTGRESQL: &str = "postgresql";
 /// systemd as the init process, and root.
 pub const SYSTEMD: &str = "systemd";
 /// Files that a variable names.
