@@ -44,8 +44,8 @@ def actual_cpu(pod):
 class Follower:
     """Follows pods in a thread and notes when something is first seen, until it is left."""
 
-    def __init__(self, cluster, selector=OURS):
-        self.events, self.changed, self.seen = cluster.api.watch(PODS, selector), threading.Condition(), {}
+    def __init__(self, cluster, selector=OURS, path=PODS):
+        self.events, self.changed, self.seen = cluster.api.watch(path, selector), threading.Condition(), {}
         self.thread = threading.Thread(target=self.follow, daemon=True)
 
     def __enter__(self):
@@ -57,15 +57,20 @@ class Follower:
         self.thread.join()
 
     def follow(self):
-        for at, kind, pod in self.events:
-            name = pod["metadata"]["name"]
+        for at, kind, found in self.events:
+            name = found["metadata"]["name"]
             with self.changed:
                 if kind == "DELETED":
                     self.seen.setdefault((name, "gone"), at)
-                elif pod.get("status", {}).get("containerStatuses"):
-                    self.seen.setdefault((name, "ready", is_ready(pod)), at)
-                    self.seen.setdefault((name, "cpu", actual_cpu(pod)), at)
+                else:
+                    self.note(at, name, found.get("status", {}))
                 self.changed.notify_all()
+
+    def note(self, at, name, status):
+        if status.get("containerStatuses"):
+            pod = {"status": status}
+            self.seen.setdefault((name, "ready", is_ready(pod)), at)
+            self.seen.setdefault((name, "cpu", actual_cpu(pod)), at)
 
     def forget(self):
         with self.changed:
