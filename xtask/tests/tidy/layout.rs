@@ -11,6 +11,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("plumb-cron", &["jiff", "plumb-go", "thiserror"]),
     ("plumb-go", &["regex", "thiserror"]),
     ("plumb-placement", &["k8s-openapi", "plumb-resize"]),
+    ("plumb-pod-security", &["k8s-openapi", "plumb-go", "plumb-validation", "serde"]),
     ("plumb-resize", &["k8s-openapi", "plumb-features", "plumb-validation", "serde", "thiserror"]),
     ("plumb-validation", &["plumb-go"]),
 ];
