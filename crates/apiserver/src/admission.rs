@@ -20,7 +20,8 @@
 //! decision needs from the store. `Plugin::handles` must be cheap, by kind and operation, since the chain calls it for every
 //! write. Add the plugin to the list of the kinds' plugins at its position in the order of kube-apiserver. Plugins are synchronous: what they
 //! read is in memory. If a plugin needs an object that another client is about to write, it returns the object from
-//! `Plugin::awaits`, and the chain waits for it.
+//! `Plugin::awaits`, and the chain waits for it. If it has to read so many objects that this takes long, it returns that as a
+//! `Survey`, and the chain runs it on another thread.
 //!
 //! The chain may call a plugin several times for one write, after conflicts; a plugin has no effects of its own. What a plugin
 //! has to write beside the object is a charge.
@@ -37,6 +38,7 @@ mod plugins;
 pub(crate) mod policy;
 mod request;
 mod snapshot;
+mod survey;
 mod webhook;
 
 pub use plugins::{Plugins, UnknownPlugin};
@@ -60,6 +62,7 @@ use crate::user::User;
 use crate::warnings::Warnings;
 pub use awaited::Awaited;
 use policy::{MutatingPolicies, ValidatingPolicies};
+pub use survey::Survey;
 use webhook::Webhooks;
 
 /// The operation of a request on an object.
@@ -210,6 +213,11 @@ impl<'a> Attributes<'a> {
         if Instant::now() < self.deadline { Ok(()) } else { Err(effort::out_of_time()) }
     }
 
+    /// Adds a warning to the response.
+    pub fn warn(&self, text: String) {
+        self.warnings.add(text);
+    }
+
     /// The error that rejects the request.
     pub fn forbidden(&self, why: &str) -> ApiError {
         let name = match (self.name, self.generate_name) {
@@ -242,6 +250,11 @@ pub trait Plugin: Send + Sync {
     /// Rejects the request.
     fn validate(&self, _: &Attributes<'_>, _: &Value) -> Result<(), ApiError> {
         Ok(())
+    }
+
+    /// A survey of stored objects that the write affects, whose warnings the response has.
+    fn survey(&self, _: &Attributes<'_>, _: &Value) -> Result<Option<Survey>, ApiError> {
+        Ok(None)
     }
 
     /// What is written in the same transaction as the object, such as the status of the quotas that count it.
@@ -328,6 +341,9 @@ impl Chain {
     pub(crate) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         for plugin in self.handling(attributes) {
             plugin.validate(attributes, new)?;
+            if let Some(survey) = plugin.survey(attributes, new)? {
+                survey.run(attributes).await?;
+            }
         }
         self.policies.validate(attributes, new).await?;
         self.webhooks.validate(attributes, new).await

@@ -67,11 +67,16 @@ impl Effort {
     /// to the expression.
     pub(super) fn spend(&mut self, units: u64) -> Result<(), Interrupted> {
         self.spent = self.spent.saturating_add(units);
-        let is_over = |ends: &Ends| ends.abandoned.load(Ordering::Relaxed) || Instant::now() >= ends.deadline;
-        if self.spent >= self.limit || self.ends.as_ref().is_some_and(is_over) {
+        if self.spent >= self.limit || self.is_over() {
             return Err(Interrupted);
         }
         Ok(())
+    }
+
+    /// Whether the deadline is over, or the request was dropped.
+    pub(super) fn is_over(&self) -> bool {
+        let is_over = |ends: &Ends| ends.abandoned.load(Ordering::Relaxed) || Instant::now() >= ends.deadline;
+        self.ends.as_ref().is_some_and(is_over)
     }
 }
 
