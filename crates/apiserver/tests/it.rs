@@ -29,6 +29,7 @@ mod it {
     mod objects;
     mod observed;
     mod pki;
+    mod pod_security;
     mod policies;
     mod quotas;
     mod resizes;

@@ -18,7 +18,7 @@ use plumb_apiserver::serve::{self, Listener};
 use plumb_apiserver::{ApiServer, Config, KubeletClient};
 use plumb_controllers::dns_service;
 use plumb_controllers::horizontal_pod_autoscaler::features::{HPA_CONFIGURABLE_TOLERANCE, HPA_SCALE_TO_ZERO};
-use plumb_kinds::{Features, admission_plugins, api_server_with_features};
+use plumb_kinds::{AdmissionConfiguration, Features, admission_plugins, configured_api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::{OpenError, Options, Quota, Recent, Store};
 use plumb_supervise::Supervisor;
@@ -86,6 +86,7 @@ fn machine_memory() -> Option<u64> {
 }
 
 async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::Result<()> {
+    let admission = admission_configuration(&args)?;
     let supervisor = plumb_supervise::process();
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
@@ -143,7 +144,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
     };
-    let server = api_server_with_features(config, api_features)
+    let server = configured_api_server(config, api_features, admission)
         .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
     if let Some(address) = dns.server {
@@ -407,6 +408,14 @@ fn plugins(args: &Up) -> anyhow::Result<Plugins> {
         disable.push_str(",ServiceAccount");
     }
     Ok(admission_plugins(enable, &disable)?)
+}
+
+/// The configuration of the admission plugins.
+fn admission_configuration(args: &Up) -> anyhow::Result<AdmissionConfiguration> {
+    let file = args.admission_control_config_file.as_deref();
+    let read =
+        file.map(AdmissionConfiguration::open).transpose().context("--admission-control-config-file")?;
+    Ok(read.unwrap_or_default())
 }
 
 #[cfg(test)]

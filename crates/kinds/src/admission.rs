@@ -2,16 +2,23 @@
 
 mod certificates;
 mod claim_resize;
+mod configuration;
 mod defaults;
 mod limit_ranger;
 mod node_restriction;
 mod pod_resize;
+mod pod_security;
 pub(crate) mod priority;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
 
+use std::sync::Arc;
+
 use plumb_apiserver::admission::{Plugin, Plugins, UnknownPlugin};
+
+pub use configuration::{AdmissionConfiguration, AdmissionConfigurationError};
+pub(crate) use pod_security::Metrics as PodSecurityMetrics;
 
 /// The names of all admission plugins on the command line of kube-apiserver: these, and those that the API server has for
 /// every kind.
@@ -21,6 +28,7 @@ const NAMES: &[&str] = &[
     "ServiceAccount",
     "NodeRestriction",
     "TaintNodesByCondition",
+    "PodSecurity",
     "Priority",
     "DefaultTolerationSeconds",
     "DefaultStorageClass",
@@ -46,12 +54,16 @@ pub fn admission_plugins(enable: &str, disable: &str) -> Result<Plugins, Unknown
 }
 
 /// The plugins, in the order of kube-apiserver.
-pub(crate) fn plugins() -> Vec<Box<dyn Plugin>> {
+pub(crate) fn plugins(
+    configuration: AdmissionConfiguration,
+    pod_security: Arc<PodSecurityMetrics>,
+) -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
         Box::new(node_restriction::NodeRestriction),
         Box::new(defaults::TaintNodesByCondition),
+        Box::new(pod_security::PodSecurity::new(configuration.pod_security, pod_security)),
         Box::new(priority::Priority),
         Box::new(defaults::DefaultTolerationSeconds),
         Box::new(defaults::DefaultStorageClass),

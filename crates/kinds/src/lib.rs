@@ -19,5 +19,5 @@ mod system_objects;
 mod validation;
 mod warnings;
 
-pub use admission::admission_plugins;
-pub use server::{Features, api_server, api_server_with_features};
+pub use admission::{AdmissionConfiguration, AdmissionConfigurationError, admission_plugins};
+pub use server::{Features, api_server, configured_api_server};

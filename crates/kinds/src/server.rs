@@ -1,7 +1,10 @@
 //! The API server with the built-in kinds.
 
+use std::sync::Arc;
+
 use plumb_apiserver::{ApiError, ApiServer, BuiltinKinds, Config};
 
+use crate::admission::{AdmissionConfiguration, PodSecurityMetrics};
 use crate::{admission, defaults, registry, system_objects};
 
 /// Features of the API that can be switched.
@@ -21,16 +24,23 @@ impl Default for Features {
 
 /// An API server over a store, with the kinds of Kubernetes. Creates the objects that every cluster has, if they are missing.
 pub fn api_server(config: Config) -> Result<ApiServer, ApiError> {
-    api_server_with_features(config, Features::default())
+    configured_api_server(config, Features::default(), AdmissionConfiguration::default())
 }
 
-/// An API server with these features.
-pub fn api_server_with_features(config: Config, features: Features) -> Result<ApiServer, ApiError> {
+/// An API server with these features, and a configuration of admission plugins.
+pub fn configured_api_server(
+    config: Config,
+    features: Features,
+    admission: AdmissionConfiguration,
+) -> Result<ApiServer, ApiError> {
+    let pod_security = Arc::new(PodSecurityMetrics::default());
     let builtin = BuiltinKinds {
         strategies: registry::strategies(features),
         defaults: defaults::apply,
-        plugins: admission::plugins(),
+        plugins: admission::plugins(admission, Arc::clone(&pod_security)),
         create_system_objects: system_objects::ensure,
     };
-    ApiServer::new(config, builtin)
+    let server = ApiServer::new(config, builtin)?;
+    server.also_show(move |text| pod_security.render(text));
+    Ok(server)
 }

@@ -15,7 +15,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
-use plumb_kinds::{Features, admission_plugins, api_server_with_features};
+use plumb_kinds::{AdmissionConfiguration, Features, admission_plugins, configured_api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use tower::ServiceExt as _;
@@ -88,7 +88,7 @@ impl TestCluster {
             plugins,
             usage,
         };
-        let server = api_server_with_features(config, features);
+        let server = configured_api_server(config, features, AdmissionConfiguration::default());
         Self { server: server.expect("an API server"), store }
     }
 

@@ -11,7 +11,7 @@ use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
-use plumb_kinds::{admission_plugins, api_server};
+use plumb_kinds::{AdmissionConfiguration, Features, admission_plugins, configured_api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -56,6 +56,7 @@ struct Setup {
     rules: Rules,
     nodes: Option<KubeletClient>,
     plugins: Plugins,
+    admission: AdmissionConfiguration,
     usage: Option<Arc<dyn UsageSource>>,
     limits: Limits,
 }
@@ -64,7 +65,8 @@ impl Setup {
     /// No controller creates service accounts here, so pods need none.
     fn new(rules: Rules) -> Self {
         let plugins = admission_plugins("", "ServiceAccount").unwrap();
-        Self { rules, nodes: None, plugins, usage: None, limits: Limits::default() }
+        let admission = AdmissionConfiguration::default();
+        Self { rules, nodes: None, plugins, admission, usage: None, limits: Limits::default() }
     }
 }
 
@@ -87,6 +89,11 @@ impl TestApiServer {
     /// The same with other plugins.
     pub(crate) fn open_with(rules: Rules, plugins: Plugins) -> Self {
         Self::with(Setup { plugins, ..Setup::new(rules) })
+    }
+
+    /// The same with a configuration of plugins.
+    pub(crate) fn configured(rules: Rules, admission: AdmissionConfiguration) -> Self {
+        Self::with(Setup { admission, ..Setup::new(rules) })
     }
 
     /// The same with all plugins and other limits.
@@ -114,7 +121,7 @@ impl TestApiServer {
     }
 
     fn on(folder: tempfile::TempDir, store: Store, setup: Setup) -> Self {
-        let Setup { rules, nodes, plugins, usage, limits } = setup;
+        let Setup { rules, nodes, plugins, admission, usage, limits } = setup;
         let now: Timestamp = NOW.parse().unwrap();
         let config = Config {
             store: store.clone(),
@@ -126,7 +133,8 @@ impl TestApiServer {
             plugins,
             usage,
         };
-        Self { server: api_server(config).unwrap(), store, _folder: folder }
+        let server = configured_api_server(config, Features::default(), admission).unwrap();
+        Self { server, store, _folder: folder }
     }
 
     /// Where its objects are.

@@ -61,6 +61,10 @@ pub struct Up {
     /// Admission plugins not to run, such as `LimitRanger,ResourceQuota`.
     #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
     pub(crate) disable_admission_plugins: String,
+    /// The configuration of admission plugins: an `AdmissionConfiguration`, as for kube-apiserver, with a
+    /// `PodSecurityConfiguration`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admission_control_config_file: Option<PathBuf>,
     /// The components to run, separated by commas.
     #[arg(long, value_parser = ComponentsParser, default_value = "all", value_name = "COMPONENTS")]
     pub(crate) components: Components,

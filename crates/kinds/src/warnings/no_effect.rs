@@ -67,13 +67,6 @@ static VOLUME: [Field; 1] = [Field {
 /// Why `FlowSchemas` and `PriorityLevelConfigurations` have no effect.
 pub(crate) const NO_FAIRNESS: &str = "the API server does not sort requests into priority levels";
 
-/// The labels of a namespace that the admission plugin `PodSecurity` reads.
-const POD_SECURITY: [&str; 3] = [
-    "pod-security.kubernetes.io/enforce",
-    "pod-security.kubernetes.io/audit",
-    "pod-security.kubernetes.io/warn",
-];
-
 fn warning(path: &str, instead: &str) -> String {
     format!("{path}: no effect in Plumb: {instead}")
 }
@@ -102,21 +95,6 @@ pub(crate) fn pod(spec: &Value, path: &str, warnings: &mut Vec<String>) {
 /// A warning about an object of a kind that no component reads.
 pub(crate) fn of_kind(instead: &str) -> String {
     warning("spec", instead)
-}
-
-/// Warnings about the pod security labels of a namespace that are new or have another value than before.
-pub(crate) fn pod_security_labels(old: &Value, new: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let level = |namespace: &Value, label: &str| namespace["metadata"]["labels"][label].clone();
-    for label in POD_SECURITY {
-        let value = level(new, label);
-        // The level `privileged` allows everything, with and without the plugin.
-        if is_set(&value) && value != "privileged" && value != level(old, label) {
-            let path = format!("metadata.labels[{label}]");
-            warnings.push(warning(&path, "no admission plugin checks pods by the Pod Security Standards"));
-        }
-    }
-    warnings
 }
 
 /// Calls `found` with every value that a path leads to, with the object that has it and with its own path.

@@ -54,8 +54,7 @@ const NONE: &str = "
 const KINDS: &str = "
 ## Kinds
 
-Objects of these kinds are stored and validated. The API server warns when one is created and when its spec changes; of a
-namespace, when one of its labels `pod-security.kubernetes.io/enforce`, `audit` or `warn` gets another value than `privileged`.
+Objects of these kinds are stored and validated. The API server warns when one is created and when its spec changes.
 
 | kind | warning |
 |---|---|

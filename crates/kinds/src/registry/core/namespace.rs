@@ -5,7 +5,6 @@ use plumb_validation::field::{FieldError, Path};
 use serde_json::{Value, json};
 
 use crate::registry::{Context, FieldPaths, MetadataChecks, Strategy, SubresourceStrategy, reset};
-use crate::warnings::no_effect;
 use plumb_apiserver::error::ApiError;
 use plumb_apiserver::object::{meta, metadata};
 use plumb_apiserver::table::PrintColumns;
@@ -85,14 +84,6 @@ impl Strategy for NamespaceStrategy {
         if phase != allowed {
             errors.push(FieldError::invalid("status.Phase", phase, rule));
         }
-    }
-
-    fn warnings_on_create(&self, new: &Value) -> Vec<String> {
-        no_effect::pod_security_labels(&Value::Null, new)
-    }
-
-    fn warnings_on_update(&self, old: &Value, new: &Value) -> Vec<String> {
-        no_effect::pod_security_labels(old, new)
     }
 
     fn is_namespace(&self) -> bool {
