@@ -17,12 +17,16 @@ use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
+use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::commands::{self, Command, CommandError};
 use plumb_rollout::engine::{Heading, Phase, RolloutStatus};
 use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
 use plumb_vpa_explain::printable;
+use serde_json::{Value, json};
 
-use crate::client::{Cluster, Output, block_on, json, refusal, refusal_in, table, write_out, yaml};
+use crate::client::{
+    Cluster, Output, block_on, json as json_text, refusal, refusal_in, table, write_out, yaml,
+};
 
 /// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
 #[derive(Debug, Args)]
@@ -240,7 +244,7 @@ async fn show_held(
 /// Whether the controller of a workload replaces its pods, or is about to. Pods that it adds replace none.
 fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
     let (spec, status) = (&workload.data["spec"], &workload.data["status"]);
-    let count = |value: &serde_json::Value| value.as_i64().unwrap_or(0);
+    let count = |value: &Value| value.as_i64().unwrap_or(0);
     let is_behind = match kind {
         WorkloadKind::Deployment => {
             let updated = count(&status["updatedReplicas"]);
@@ -258,7 +262,7 @@ fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
 }
 
 /// Whether the controller of a Deployment has rolled out its template. A change of its replicas does not change that.
-fn has_rolled_out(status: &serde_json::Value) -> bool {
+fn has_rolled_out(status: &Value) -> bool {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.any(|one| one["type"] == "Progressing" && one["reason"] == "NewReplicaSetAvailable")
 }
@@ -329,15 +333,30 @@ impl Progress {
         }
     }
 
-    /// The output; for programs the status, which is null until there is one.
+    /// The output.
     fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
-        let status = if let Self::Reported { status, .. } = self { Some(status) } else { None };
         Ok(match output {
-            Some(Output::Json) => json(&serde_json::json!(status))?,
-            Some(Output::Yaml) => yaml(&serde_json::json!(status))?,
+            Some(Output::Json) => json_text(&self.value(workload))?,
+            Some(Output::Yaml) => yaml(&self.value(workload))?,
             Some(Output::Name) => format!("{workload}\n"),
             Some(Output::Wide) | None => self.lines(workload),
         })
+    }
+
+    /// The status for programs, with the workload that it is of. The phase is null until there is a status.
+    fn value(&self, workload: &Workload) -> Value {
+        let mut value = match self {
+            Self::Reported { status, .. } => json!(status),
+            Self::None | Self::Held => json!({ "phase": null }),
+        };
+        let (api_version, kind) = match workload.kind {
+            Kind::Held(kind) => (kind.api_version().to_owned(), kind.name().to_owned()),
+            Kind::CloneSet => (CloneSet::api_version(&()).into_owned(), CloneSet::kind(&()).into_owned()),
+        };
+        value["apiVersion"] = json!(api_version);
+        value["kind"] = json!(kind);
+        value["name"] = json!(workload.name);
+        value
     }
 
     /// The output for people.
@@ -382,7 +401,6 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use plumb_rollout::workloads::{RECORD_ANNOTATION, STATUS_ANNOTATION};
-    use serde_json::{Value, json};
 
     use super::*;
 
@@ -490,6 +508,25 @@ mod tests {
             assert!(ended.has_ended());
             assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
         }
+    }
+
+    #[test]
+    fn a_status_for_programs_names_the_workload() {
+        let complete =
+            progress(&record("Forward", &json!({ "outcome": "Complete" })), &status("Complete", &json!({})));
+        for (text, progress, expected) in [
+            ("deploy/web", &complete, ["apps/v1", "Deployment", "web", "Complete"]),
+            ("asts/db", &complete, ["apps.kruise.io/v1beta1", "StatefulSet", "db", "Complete"]),
+            ("cloneset/web", &Progress::None, ["apps.kruise.io/v1beta1", "CloneSet", "web", ""]),
+        ] {
+            let value = progress.text(&text.parse().unwrap(), Some(Output::Json)).unwrap();
+            let value: Value = serde_json::from_str(&value).unwrap();
+            let found =
+                ["apiVersion", "kind", "name", "phase"].map(|key| value[key].as_str().unwrap_or_default());
+            assert_eq!(found, expected, "{text}");
+        }
+        let none: Value = Progress::None.value(&"deploy/web".parse().unwrap());
+        assert_eq!(none["phase"], Value::Null);
     }
 
     #[test]

@@ -198,10 +198,10 @@ async fn without_the_gate_pods_are_recreated_and_nothing_is_registered() {
     let native =
         format!("deployment/web: no in-place rollout (its own controller replaces pods now): {off}\n");
     assert_eq!(run(&cluster, &["rollout", "status", "deploy/web"]), (Some(1), native));
-    assert_eq!(
-        run(&cluster, &["rollout", "status", "deploy/web", "-o", "json"]),
-        (Some(1), "null\n".to_owned())
-    );
+    let (code, none) = run(&cluster, &["rollout", "status", "deploy/web", "-o", "json"]);
+    let none: Value = serde_json::from_str(&none).unwrap();
+    let workload = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "phase": null });
+    assert_eq!((code, none), (Some(1), workload));
     deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
     let after = uids(&until_pods(&client, "web", 2, "150m").await);
     assert!(before.is_disjoint(&after), "the Deployment's own controller has recreated them");
@@ -334,6 +334,7 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
     let status: Value =
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {code:?} {json}"));
     assert_eq!((&status["phase"], &status["pods"]["done"]), (&json!("Complete"), &json!(3)));
+    assert_eq!((&status["kind"], &status["name"]), (&json!("Deployment"), &json!("web")));
 
     // One that is under way is undone, too, and that is what was asked for.
     create_policy(&client, json!({ "canary": [{ "pods": 1 }] })).await;
