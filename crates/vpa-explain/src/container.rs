@@ -13,6 +13,8 @@ use crate::printable;
 
 /// How many lines a histogram has at most.
 const LINES: usize = 24;
+/// The share of a bucket below which it has no line: it would read 0.0 %.
+const NEGLIGIBLE: f64 = 0.0005;
 /// How wide the longest bar is.
 const WIDTH: f64 = 40.0;
 
@@ -43,15 +45,21 @@ fn explain(
     explained: &ResourceExplanation,
     status: Option<&ContainerRecommendation>,
 ) {
-    let _ = writeln!(text, "  {}: confidence {}", resource.name(), number(explained.confidence));
+    if explained.histogram.is_empty() {
+        let _ = writeln!(text, "  {}: no samples", resource.name());
+    } else {
+        let _ = writeln!(text, "  {}: confidence {}", resource.name(), number(explained.confidence));
+    }
     for bound in &explained.bounds {
-        let _ = write!(text, "    {}", line(resource, bound));
+        let _ = write!(text, "    {}", line(resource, bound, explained.histogram.is_empty()));
         let _ = match other_in_status(resource, bound, status) {
             Some(amount) => writeln!(text, "; the status has {}", short_quantity(resource, amount)),
             None => writeln!(text),
         };
     }
-    for bucket in grouped(&explained.histogram) {
+    let (shown, negligible): (Vec<_>, Vec<_>) =
+        grouped(&explained.histogram).into_iter().partition(|bucket| bucket.share >= NEGLIGIBLE);
+    for bucket in shown {
         let range =
             format!("{} - {}", short_units(resource, bucket.start), short_units(resource, bucket.end));
         let _ = writeln!(
@@ -61,17 +69,23 @@ fn explain(
             bar(bucket.share, &explained.histogram)
         );
     }
-    if explained.histogram.is_empty() {
-        let _ = writeln!(text, "    no samples");
+    if !negligible.is_empty() {
+        let _ = writeln!(text, "    ranges with less than 0.05 % each: {}", negligible.len());
     }
 }
 
-/// The steps to one amount.
-fn line(resource: Resource, bound: &BoundExplanation) -> String {
+/// The steps to one amount, of a histogram that may be empty.
+fn line(resource: Resource, bound: &BoundExplanation, is_empty: bool) -> String {
     let steps = &bound.steps;
-    let mut line = format!(
-        "{:<6} p{:<4} {}, with margin {}",
-        name(bound.bound),
+    let mut line = format!("{:<6} ", name(bound.bound));
+    if is_empty {
+        // Each step is zero, up to the minimum.
+        let _ = write!(line, "at least {}", short(resource, steps.minimum));
+        return finished(resource, bound, line);
+    }
+    let _ = write!(
+        line,
+        "p{:<4} {}, with margin {}",
         number(steps.percentile * 100.0),
         short(resource, steps.usage),
         short(resource, steps.with_margin),
@@ -89,6 +103,11 @@ fn line(resource: Resource, bound: &BoundExplanation) -> String {
     if steps.amount != steps.with_confidence {
         let _ = write!(line, ", at least {}", short(resource, steps.minimum));
     }
+    finished(resource, bound, line)
+}
+
+/// A line with the steps after the estimate, and the recommendation.
+fn finished(resource: Resource, bound: &BoundExplanation, mut line: String) -> String {
     if bound.whole_cores {
         line.push_str(", in whole cores");
     }

@@ -8,7 +8,8 @@ use kube::ResourceExt as _;
 use plumb_recommender::model::estimate;
 use plumb_recommender::{
     Aggregate, AggregationConfig, CheckpointError, CheckpointStatus, ContainerExplanation,
-    ContainerRecommendation, DEFAULT_NAME, EstimationSettings, VpaKey, VpaSettings,
+    ContainerRecommendation, DEFAULT_NAME, EstimationSettings, Time, VpaKey, VpaSettings,
+    WINDOW_PEAK_ANNOTATION, WindowPeak,
 };
 use plumb_resize::resource::Resource;
 use plumb_vpa_api::{
@@ -36,7 +37,8 @@ pub struct VpaExplanation {
 /// Where the history that is explained comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistorySource {
-    /// The checkpoints of the VPA: up to a minute old, and without the memory peaks of windows that are not over.
+    /// The checkpoints of the VPA, which are up to a minute old. Of the memory peaks of windows that are not over they have the
+    /// highest, in an annotation that only the recommender of Plumb writes.
     Checkpoints,
     /// The memory of the recommender.
     Recommender,
@@ -250,8 +252,9 @@ impl ExplainedContainer {
         let since = self.checkpoint_written.map_or_else(String::new, |time| format!(" ({time})"));
         differs.then(|| {
             format!(
-                "the status counts, too, what was measured after the checkpoint was written{since} and the memory peak of \
-                 the day; if it differs for long, the recommender runs with other flags"
+                "the status counts, too, what was measured after the checkpoint was written{since}, and the memory peak of the \
+                 day of every pod, of which the checkpoint has the highest; if it differs for long, the recommender runs with \
+                 other flags"
             )
         })
     }
@@ -309,5 +312,18 @@ fn restore(
     let checkpoint = checkpoint.ok_or(Unexplained::NoCheckpoint)?;
     let status = checkpoint.status.clone().unwrap_or_default();
     let restored = CheckpointStatus::from_api(&status).and_then(|status| status.restore(config));
-    restored.map_err(Unexplained::Checkpoint)
+    let mut restored = restored.map_err(Unexplained::Checkpoint)?;
+    if let Some(peak) = open_window_peak(checkpoint) {
+        peak.count_in(config, &mut restored);
+    }
+    Ok(restored)
+}
+
+/// The memory peak of the window that was not over when a checkpoint was written, so that the histogram does not have it.
+fn open_window_peak(checkpoint: &VerticalPodAutoscalerCheckpoint) -> Option<WindowPeak> {
+    let peak = WindowPeak::from_annotation(checkpoint.annotations().get(WINDOW_PEAK_ANNOTATION)?)?;
+    let written = checkpoint.status.as_ref().and_then(|status| status.last_update_time.as_ref());
+    let written = written.and_then(|written| Time::try_from(written.0).ok());
+    // The recommender of upstream leaves the annotation as it is.
+    written.is_none_or(|written| written < peak.until).then_some(peak)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::aggregate::Aggregate;
 use super::config::AggregationConfig;
 use super::time::{Time, nanos};
 
@@ -62,6 +63,12 @@ impl WindowPeak {
     /// Whether it counts at a time.
     pub fn counts_at(self, now: Time) -> bool {
         now < self.until.plus_nanos(nanos(GRACE))
+    }
+
+    /// Counts the peak in an aggregate that does not have it, such as that of the checkpoint whose annotation it is.
+    pub fn count_in(self, config: &AggregationConfig, aggregate: &mut Aggregate) {
+        // The end of a bucket is the start of the next one.
+        aggregate.add_memory_peak(config, self.until, self.bytes.saturating_sub(1).max(0));
     }
 
     /// The higher of two peaks, until the windows of both are over.

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ObjectMeta;
 use plumb_recommender::{
-    AggregationConfig, AggregationSettings, CheckpointStatus, ContainerRecommendation, EstimationSettings,
-    Sample, Time, VpaSettings, Workload,
+    Aggregate, AggregationConfig, AggregationSettings, CheckpointStatus, ContainerRecommendation,
+    EstimationSettings, Sample, Time, VpaSettings, WINDOW_PEAK_ANNOTATION, Workload,
 };
 use plumb_resize::resource::{Declared, Resource};
 use plumb_updater::Options;
@@ -118,6 +118,68 @@ fn checkpoints_explain_the_recommendation_of_the_status_step_by_step() {
     assert_eq!(value["source"], "checkpoints");
     assert_eq!(value["containers"][1]["cpu"]["bounds"]["upper"]["recommended"], "2202m");
     assert_eq!(value["containers"][1]["checkpointWritten"], "2026-01-02T00:02:00Z");
+}
+
+/// The line of a bound of the memory of the container `web`.
+fn memory_target(text: &str) -> String {
+    let (_, web) = text.split_once("container web").unwrap();
+    let (_, memory) = web.split_once("\n  memory: ").unwrap();
+    memory.lines().find(|line| line.contains("target")).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_peak_of_the_open_window_counts_and_one_that_is_in_the_histogram_does_not() {
+    let config = config();
+    let vpa = vpa(&config, json!(null));
+    let with_peak = |bytes: i64, until: &str| {
+        let mut found = checkpoints(&config);
+        let peak = json!({ "bytes": bytes, "until": until }).to_string();
+        found[1].metadata.annotations = Some([(WINDOW_PEAK_ANNOTATION.to_owned(), peak)].into());
+        memory_target(&explained(&vpa, &found).text())
+    };
+    let without = memory_target(&explained(&vpa, &checkpoints(&config)).text());
+    // The checkpoint was written at two minutes past midnight.
+    let open = "2026-01-03T00:00:00Z";
+    // The start of a bucket is the end of the one before, which the peak is in.
+    let end = config.memory.buckets.end(config.memory.buckets.find(4e9)).ceil();
+    #[expect(clippy::cast_possible_truncation, reason = "four gigabytes")]
+    let end = end as i64;
+    let counted = with_peak(end, open);
+    assert_ne!(counted, without);
+    assert_eq!(counted, with_peak(4_000_000_000, open), "the same bucket");
+    assert_eq!(with_peak(end, "2026-01-02T00:00:00Z"), without, "it is in the histogram");
+}
+
+#[test]
+fn a_resource_without_samples_has_no_lines_of_zeros() {
+    let config = config();
+    let vpa = vpa(&config, json!(null));
+    let mut found = checkpoints(&config);
+    let empty = CheckpointStatus::of(&Aggregate::new(&config)).to_api(Time::from_unix_seconds(START));
+    found[1].status = Some(empty);
+    let text = explained(&vpa, &found).text();
+    let (_, web) = text.split_once("container web\n").unwrap();
+    assert!(
+        web.starts_with(
+            "  no cpu samples\n\n  cpu: no samples\n    target at least 12m: 12m; the status has 1.04\n"
+        ),
+        "{web}"
+    );
+    for zero in [" 0m", " 0,", "0.0 %", "with margin"] {
+        assert!(!web.contains(zero), "{zero:?} is in\n{web}");
+    }
+}
+
+#[test]
+fn buckets_whose_share_reads_as_zero_have_one_line_together() {
+    let config = config();
+    let mut found = checkpoints(&config);
+    let histogram = json!({ "referenceTimestamp": "2026-01-01T00:00:00Z", "totalWeight": 10002.0,
+        "bucketWeights": { "1": 1, "2": 1, "8": 10000 } });
+    found[1].status.as_mut().unwrap().cpu_histogram = serde_json::from_value(histogram).unwrap();
+    let text = explained(&vpa(&config, json!(null)), &found).text();
+    assert!(!text.contains(" 0.0 %"), "{text}");
+    assert_has(&text, "    ranges with less than 0.05 % each: 2");
 }
 
 #[test]
