@@ -9,7 +9,7 @@ mod token;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use plumb_cluster::flags::{Backup, Down, Node, RegistryFlags, Restore, Up};
 use tracing_subscriber::EnvFilter;
@@ -46,6 +46,9 @@ pub(crate) struct Cli {
     /// `info,plumb_apiserver=debug`. The environment variable `RUST_LOG` has precedence.
     #[arg(long, global = true, default_value = USUAL_LOG, value_name = "FILTER", value_parser = log_filter)]
     log: String,
+    /// When states are coloured: on a terminal, unless `NO_COLOR` is set (auto), always, or never.
+    #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
+    pub(crate) color: ColorChoice,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -1,7 +1,6 @@
 //! The common parts of the commands that talk to a cluster.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -19,6 +18,8 @@ use serde_json::Value;
 pub(crate) use plumb_cluster::block_on;
 use plumb_cluster::data_dir::existing_kubeconfig;
 pub(crate) use plumb_cluster::output::write_out;
+
+use crate::color;
 
 /// Which cluster.
 #[derive(Debug, Args)]
@@ -273,8 +274,8 @@ impl Columns {
         for row in &rows {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&self.0) {
-                // Writing to a string does not fail.
-                let _ = write!(line, "{cell:<width$}   ");
+                line.push_str(&color::state(cell));
+                line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 3));
             }
             text.push_str(line.trim_end());
             text.push('\n');

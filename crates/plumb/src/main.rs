@@ -4,6 +4,7 @@
 
 mod cli;
 mod client;
+mod color;
 mod help;
 mod image;
 mod install;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         return plumb_runtime::load::main(arguments);
     }
     let cli = Cli::parse_from(cli::behind_command(std::env::args_os()));
+    color::choose(cli.color);
     let conflict = match &cli.command {
         Command::Up(up) => up.conflict(),
         Command::Node(node) => node.conflict(),

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use crate::client::{
     Cluster, Output, block_on, json as json_text, refusal, refusal_in, table, write_out, yaml,
 };
+use crate::color;
 
 /// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
 #[derive(Debug, Args)]
@@ -367,8 +368,12 @@ impl Progress {
             Self::Reported { status, .. } => status,
         };
         let pods = &status.pods;
-        let mut text =
-            format!("{workload}: {}, {} of {} pods done", status.phase.name(), pods.done, pods.total);
+        let mut text = format!(
+            "{workload}: {}, {} of {} pods done",
+            color::state(status.phase.name()),
+            pods.done,
+            pods.total
+        );
         let others = [
             (pods.pending, "pending"),
             (pods.resizing.saturating_sub(pods.deferred), "resizing"),
