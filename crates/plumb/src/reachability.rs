@@ -26,9 +26,14 @@ const UNREACHABLE: &str = "cannot reach the API server at";
 
 /// A client that reports once that the server of another one cannot be reached, and once that it responds again.
 pub(crate) fn reporting(client: Client) -> Client {
+    reporting_to(client, |text| say!("plumb: {text}"))
+}
+
+/// A client that calls `report` in place of printing.
+pub(crate) fn reporting_to(client: Client, report: impl Fn(&str) + Send + Sync + 'static) -> Client {
     let namespace = client.default_namespace().to_owned();
     let unlimited = rate_limit::limited(client, 0.0, 0.0);
-    Client::new(Reported::new(unlimited, server(), |text| say!("plumb: {text}")), namespace)
+    Client::new(Reported::new(unlimited, server(), report), namespace)
 }
 
 /// A service that reports when the server of another service cannot be reached. Clones share the reported state.

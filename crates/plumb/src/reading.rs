@@ -19,7 +19,7 @@ pub(crate) fn of(pod: &Pod) -> anyhow::Result<Reading> {
 }
 
 /// The name of the row of pod-level values. No container can have this name.
-const POD_LEVEL: &str = "(pod)";
+pub(crate) const POD_LEVEL: &str = "(pod)";
 
 /// The values of a pod as a whole, if it has some, and of its containers, with their names.
 pub(crate) fn values(reading: &Reading) -> impl Iterator<Item = (&str, &Values)> {
@@ -92,6 +92,11 @@ pub(crate) fn single(of: &Declared, resource: Resource) -> String {
     of[resource].map_or_else(|| "-".to_owned(), |value| amount(resource, value).to_string())
 }
 
+/// One of them, as short as people want it: `126m`, `53.2Mi`.
+pub(crate) fn short(of: &Declared, resource: Resource) -> String {
+    of[resource].map_or_else(|| "-".to_owned(), |value| plumb_recommender::display::short(resource, value))
+}
+
 /// The actual values of a resource, and the desired ones if they differ.
 pub(crate) fn change(values: &Values, resource: Resource) -> String {
     let desired = pair(&values.desired, resource);
@@ -101,14 +106,16 @@ pub(crate) fn change(values: &Values, resource: Resource) -> String {
     }
 }
 
+/// Amounts for programs.
+pub(crate) fn list(of: &Declared) -> Value {
+    let named = Resource::ALL.into_iter().filter_map(|resource| {
+        Some((resource.name().to_owned(), json!(amount(resource, of[resource]?).to_string())))
+    });
+    Value::Object(named.collect::<Map<_, _>>())
+}
+
 /// A reading for programs.
 pub(crate) fn to_json(pod: &Pod, reading: &Reading) -> Value {
-    let list = |of: &Declared| -> Value {
-        let named = Resource::ALL.into_iter().filter_map(|resource| {
-            Some((resource.name().to_owned(), json!(amount(resource, of[resource]?).to_string())))
-        });
-        Value::Object(named.collect::<Map<_, _>>())
-    };
     let both = |of: &Requirements| json!({ "requests": list(&of.requests), "limits": list(&of.limits) });
     let values = |values: &Values| {
         json!({
@@ -125,6 +132,7 @@ pub(crate) fn to_json(pod: &Pod, reading: &Reading) -> Value {
     json!({
         "namespace": pod.metadata.namespace, "pod": pod.metadata.name,
         "phase": pod.status.as_ref().and_then(|status| status.phase.as_deref()),
+        "created": pod.metadata.creation_timestamp,
         "resize": word(&reading.stage).trim_matches('-'),
         "reason": reason(&reading.stage),
         "since": reading.since,

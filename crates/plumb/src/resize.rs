@@ -140,7 +140,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let took = short(elapsed);
     match args.output {
         Some(Output::Name) => write_out(&format!("pod/{name}\n"))?,
-        Some(Output::Wide) => write_out(&status::table(&[last], false, true)?)?,
+        Some(Output::Wide) => write_out(&status::wide(&last)?)?,
         Some(output) => print(&with_outcome(&last, &stage, elapsed)?, output)?,
         None if args.no_wait => write_out(&format!("pod/{name} asked for: {stage}\n"))?,
         None if stage == Stage::Applied => {

@@ -2,6 +2,8 @@
 //! progress of rollouts.
 
 mod explanations;
+mod listing;
+mod usage;
 mod vpa;
 mod watch;
 
@@ -11,26 +13,23 @@ use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, Parser};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use plumb_client::Api;
 use plumb_cluster::say;
-use plumb_controller_runtime::pods;
-use plumb_resize::resource::Resource;
-use plumb_resize::status::Values;
-use plumb_vpa_explain::{BoostView, printable};
+use plumb_vpa_explain::BoostView;
 use serde_json::Value;
+
+use listing::{Form, Listing, Live};
+use usage::Usage;
 
 use crate::client::{self, Cluster, Output, POD_WORDS, block_on, print, workload_kind, write_out};
 use crate::reading;
 use crate::recommender_flags::Tuning;
 use crate::rollout::{self, Workload};
-
-/// The columns with all four values.
-const WIDE: [&str; 8] =
-    ["CPU DESIRED", "ALLOCATED", "ACTUAL", "MEMORY DESIRED", "ALLOCATED", "ACTUAL", "RESIZE", "NODE"];
 
 /// Show the actual and the desired cpu and memory of containers (request/limit) and the state of their resize; what VPAs
 /// recommend, and why; or the progress of the in-place rollout of a workload.
@@ -41,6 +40,7 @@ const WIDE: [&str; 8] =
     plumb status\n  \
     plumb status pod/web -o wide\n  \
     plumb status --watch\n  \
+    plumb status --watch -o json\n  \
     plumb status vpa -A\n  \
     plumb status vpa/web --explain\n  \
     plumb status deploy/web --watch")]
@@ -66,7 +66,8 @@ pub(crate) struct Status {
     /// The output format.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
-    /// Print pods again when their resources or their resize change, until Ctrl-C; or a rollout, until it ends.
+    /// Redraw pods or VPAs when they change, until Ctrl-C; where standard output is no terminal, print those that change,
+    /// with -o json each as an object on a line of its own. Of a workload: print its rollout until it ends.
     #[arg(short, long, value_name = "true|false", default_value = "false", hide_default_value = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     watch: bool,
     #[command(flatten)]
@@ -135,8 +136,17 @@ impl Status {
         if one && (self.all_namespaces || self.selector.is_some()) {
             return Some("--all-namespaces and --selector are for several objects, not for one by its name");
         }
-        if self.watch && (of_vpas || !matches!(self.output, None | Some(Output::Wide))) {
-            return Some("--watch is for pods and rollouts: plumb status [POD] [-o wide] --watch");
+        if self.watch && self.output == Some(Output::Name) {
+            return Some("--watch prints more than names: leave -o name out");
+        }
+        let of_workload = matches!(self.object, Some(Object::Workload(_)));
+        if self.watch && of_workload && !matches!(self.output, None | Some(Output::Wide)) {
+            return Some(
+                "--watch prints the lines of a rollout; `plumb rollout status -o json` waits for its end",
+            );
+        }
+        if self.watch && self.explain {
+            return Some("--explain is printed once: leave --watch out");
         }
         (self.explain && !of_vpas).then_some("--explain is for VPAs: plumb status vpa/NAME --explain")
     }
@@ -149,13 +159,16 @@ pub(crate) fn run(args: Status) -> anyhow::Result<ExitCode> {
 async fn status(args: Status) -> anyhow::Result<ExitCode> {
     let (client, namespace) = args.cluster.connect().await?;
     if let Some(Object::Vpa(_) | Object::Vpas) = &args.object {
+        if args.watch {
+            return watch::vpas(client, &namespace, &args).await;
+        }
         return vpa::status(&args, client, &namespace).await;
     }
     if let Some(Object::Workload(workload)) = &args.object {
         return rollout::show(client, &namespace, workload, args.watch, args.output).await;
     }
     if args.watch {
-        return watch::run(client, &namespace, &args).await;
+        return watch::pods(client, &namespace, &args).await;
     }
     let api: Api<Pod> = args.api(&client, &namespace);
     if let Some(Object::Pod(name)) = &args.object {
@@ -194,6 +207,11 @@ impl Status {
         }
     }
 
+    /// Which columns pods have.
+    fn form(&self) -> Form {
+        Form { with_namespace: self.all_namespaces, wide: self.output == Some(Output::Wide) }
+    }
+
     /// The searched namespace.
     fn place(&self, namespace: &str) -> String {
         if self.all_namespaces { "the cluster".to_owned() } else { format!("namespace {namespace:?}") }
@@ -201,48 +219,48 @@ impl Status {
 }
 
 async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()> {
-    let boosts = vpa::pods::boosts(client, pods).await;
-    match args.output {
-        Some(Output::Name) => {
-            for pod in pods {
-                write_out(&format!("pod/{}\n", pod.metadata.name.as_deref().unwrap_or_default()))?;
-            }
-        }
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            let read = pods.iter().zip(&boosts).map(|(pod, boosts)| {
-                let mut value = reading::to_json(pod, &reading::of(pod)?);
-                value["boosts"] = boosts.iter().map(BoostView::json).collect();
-                Ok(value)
-            });
-            let mut read = read.collect::<anyhow::Result<Vec<Value>>>()?;
-            match (matches!(args.object, Some(Object::Pod(_))), read.pop()) {
-                (true, Some(one)) => print(&one, output)?,
-                (_, last) => {
-                    read.extend(last);
-                    print(&Value::Array(read), output)?;
-                }
-            }
-        }
-        None | Some(Output::Wide) => {
-            write_out(&text(pods, &boosts, args)?)?;
-            if let (Some(Object::Pod(_)), [pod]) = (&args.object, pods) {
-                write_out(&explanations::explanations(client, pod).await)?;
-            }
-        }
+    if args.output == Some(Output::Name) {
+        let names = pods.iter().filter_map(|pod| pod.metadata.name.as_deref());
+        return names.map(|name| format!("pod/{name}\n")).try_for_each(|line| write_out(&line));
+    }
+    let namespace = pods.first().and_then(|pod| pod.metadata.namespace.as_deref());
+    let namespace = namespace.filter(|_| !args.all_namespaces);
+    let (boosts, usage) = tokio::join!(vpa::pods::boosts(client, pods), Usage::read(client, namespace));
+    if let Some(output @ (Output::Json | Output::Yaml)) = args.output {
+        let values = pods.iter().zip(&boosts).map(|(pod, boosts)| value(pod, boosts, Some(&usage)));
+        let values = values.collect::<anyhow::Result<Vec<Value>>>()?;
+        return match <[Value; 1]>::try_from(values) {
+            Ok([one]) if matches!(args.object, Some(Object::Pod(_))) => print(&one, output),
+            Ok(one) => print(&Value::Array(one.into()), output),
+            Err(several) => print(&Value::Array(several), output),
+        };
+    }
+    let live = Live { usage: &usage, now: Timestamp::now() };
+    let listing = Listing::of(pods, args.form(), Some(live))?;
+    write_out(&(listing.text() + &boost_lines(pods.iter().zip(&boosts))))?;
+    if let (Some(Object::Pod(_)), [pod]) = (&args.object, pods) {
+        write_out(&explanations::explanations(client, pod).await)?;
     }
     Ok(())
 }
 
-/// Pods as a table, and below it why a resize is not applied and how containers are boosted.
-fn text(pods: &[Pod], boosts: &[Vec<BoostView>], args: &Status) -> anyhow::Result<String> {
-    let table = table(pods, args.all_namespaces, args.output == Some(Output::Wide))?;
-    Ok(table + &boost_lines(pods, boosts))
+/// A pod for programs.
+fn value(pod: &Pod, boosts: &[BoostView], usage: Option<&Usage>) -> anyhow::Result<Value> {
+    let mut value = reading::to_json(pod, &reading::of(pod)?);
+    value["boosts"] = boosts.iter().map(BoostView::json).collect();
+    if let (Some(usage), Some(containers)) = (usage, value["containers"].as_array_mut()) {
+        for container in containers {
+            let used = container["name"].as_str().and_then(|name| usage.of(pod, name));
+            container["used"] = used.as_ref().map_or(Value::Null, reading::list);
+        }
+    }
+    Ok(value)
 }
 
 /// The boosts of pods, a line for each.
-fn boost_lines(pods: &[Pod], boosts: &[Vec<BoostView>]) -> String {
+fn boost_lines<'a>(pods: impl IntoIterator<Item = (&'a Pod, &'a Vec<BoostView>)>) -> String {
     let mut text = String::new();
-    for (pod, boosts) in pods.iter().zip(boosts) {
+    for (pod, boosts) in pods {
         for boost in boosts {
             if text.is_empty() {
                 text.push('\n');
@@ -254,114 +272,15 @@ fn boost_lines(pods: &[Pod], boosts: &[Vec<BoostView>]) -> String {
     text
 }
 
-/// Pods as a table, a line for each container and for pod-level resources, and below it why a resize is not applied.
-pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<String> {
-    let Listing { head, mut rows, why } = Listing::of(pods, with_namespace, wide)?;
-    rows.insert(0, head);
-    let mut text = client::table(&rows);
-    text.push_str(&why);
-    Ok(text)
-}
-
-/// The output about pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Listing {
-    head: Vec<String>,
-    /// A row for each container and for pod-level resources.
-    rows: Vec<Vec<String>>,
-    /// Why resizes are not applied, below an empty line; empty if all are.
-    why: String,
-}
-
-impl Listing {
-    fn of(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<Self> {
-        let mut head = vec!["POD", "CONTAINER"];
-        let columns: &[&str] = if wide { &WIDE } else { &["CPU", "MEMORY", "RESIZE"] };
-        head.extend(columns);
-        if with_namespace {
-            head.insert(0, "NAMESPACE");
-        }
-        let mut rows = Vec::new();
-        let mut why = String::new();
-        for pod in pods {
-            let reading = reading::of(pod)?;
-            let name = pod.metadata.name.clone().unwrap_or_default();
-            // A pod that has ended is not resized any more.
-            let phase = pods::has_ended(pod).then(|| pods::phase(pod));
-            for ((label, values), resize) in reading::values(&reading).zip(reading::words(&reading)) {
-                let mut row = vec![name.clone(), label.to_owned()];
-                if with_namespace {
-                    row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
-                }
-                for resource in Resource::ALL {
-                    row.extend(cells(values, resource, wide));
-                }
-                row.push(phase.unwrap_or(resize).to_owned());
-                if wide {
-                    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-                    row.push(node.unwrap_or_else(|| "-".to_owned()));
-                }
-                rows.push(row);
-            }
-            if phase.is_none() && !reading::reason(&reading.stage).is_empty() {
-                if why.is_empty() {
-                    why.push('\n');
-                }
-                // Writing to a string does not fail.
-                let _ = writeln!(why, "{name}: {}", printable(&reading.stage.to_string()));
-            }
-        }
-        Ok(Self { head: head.into_iter().map(str::to_owned).collect(), rows, why })
-    }
-}
-
-fn cells(values: &Values, resource: Resource, wide: bool) -> Vec<String> {
-    if !wide {
-        return vec![reading::change(values, resource)];
-    }
-    let none = || "-".to_owned();
-    vec![
-        reading::pair(&values.desired, resource),
-        values.allocated.as_ref().map_or_else(none, |allocated| reading::single(allocated, resource)),
-        values.actual.as_ref().map_or_else(none, |actual| reading::pair(actual, resource)),
-    ]
+/// A pod with all its values, and below it why its resize is not applied.
+pub(crate) fn wide(pod: &Pod) -> anyhow::Result<String> {
+    let form = Form { with_namespace: false, wide: true };
+    Ok(Listing::of([pod], form, None)?.text())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn the_stage_of_a_resize_is_on_the_rows_of_the_containers_that_it_is_about() {
-        let amounts =
-            |memory: &str| json!({ "requests": { "memory": memory }, "limits": { "memory": memory } });
-        let rows = |actual: [Option<&str>; 2]| -> Vec<String> {
-            let names = ["first", "second"];
-            let statuses = names.iter().zip(actual).filter_map(|(name, actual)| {
-                let actual = actual?;
-                Some(json!({
-                    "name": name, "image": "i", "imageID": "", "ready": true, "restartCount": 0,
-                    "allocatedResources": { "memory": "64Mi" }, "resources": amounts(actual),
-                }))
-            });
-            let condition = json!({ "type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "no" });
-            let pod = json!({
-                "metadata": { "name": "mem" },
-                "spec": { "containers": names.map(|name| json!({ "name": name, "resources": amounts("64Mi") })) },
-                "status": { "conditions": [condition], "containerStatuses": statuses.collect::<Vec<_>>() },
-            });
-            let pod: Pod = serde_json::from_value(pod).unwrap();
-            let rows = Listing::of(&[pod], false, false).unwrap().rows;
-            rows.into_iter().map(|row| row.last().unwrap().clone()).collect()
-        };
-        assert_eq!(rows([Some("64Mi"), Some("128Mi")]), ["-", "Failing"]);
-        assert_eq!(rows([Some("128Mi"), Some("64Mi")]), ["Failing", "-"]);
-        assert_eq!(rows([Some("128Mi"), Some("128Mi")]), ["Failing", "Failing"]);
-        assert_eq!(rows([Some("64Mi"), Some("64Mi")]), ["Failing", "-"]);
-        assert_eq!(rows([None, None]), ["Failing", "-"]);
-    }
 
     #[test]
     fn an_object_is_a_pod_unless_its_kind_says_otherwise() {

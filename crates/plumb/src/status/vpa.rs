@@ -25,35 +25,69 @@ use crate::client::{self, Output, write_out};
 /// The message for a cluster without VPAs.
 const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler objects: their CustomResourceDefinition is not installed";
 
-pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> anyhow::Result<ExitCode> {
-    let vpas = vpas(args, &client, namespace).await?;
-    let explained = if args.explain { explain(args, &client, namespace, &vpas).await? } else { Vec::new() };
-    let pods = match args.output {
-        Some(Output::Name) => Vec::new(),
-        _ => pods::read(&client, &vpas).await,
-    };
-    if vpas.is_empty() && !args.all_namespaces {
-        client::check_namespace(&client, namespace).await?;
+/// VPAs and their pods, in the order of the VPAs.
+#[derive(Default)]
+pub(super) struct Observed {
+    pub(super) vpas: Vec<VerticalPodAutoscaler>,
+    pods: Vec<pods::Pods>,
+}
+
+impl Observed {
+    /// Reads them; without the pods if only names are printed.
+    pub(super) async fn read(args: &Status, client: &Client, namespace: &str) -> anyhow::Result<Self> {
+        let vpas = vpas(args, client, namespace).await?;
+        let observed = match args.output {
+            Some(Output::Name) => Self { vpas, pods: Vec::new() },
+            _ => Self::of(client, vpas).await,
+        };
+        if observed.vpas.is_empty() && !args.all_namespaces {
+            client::check_namespace(client, namespace).await?;
+        }
+        Ok(observed)
     }
+
+    /// VPAs with their pods, which are read.
+    pub(super) async fn of(client: &Client, vpas: Vec<VerticalPodAutoscaler>) -> Self {
+        let pods = pods::read(client, &vpas).await;
+        Self { vpas, pods }
+    }
+
+    /// Each VPA with its pods.
+    pub(super) fn into_each(self) -> impl Iterator<Item = Self> {
+        let each = self.vpas.into_iter().zip(self.pods);
+        each.map(|(vpa, pods)| Self { vpas: vec![vpa], pods: vec![pods] })
+    }
+
+    /// VPAs for programs.
+    pub(super) fn values(&self) -> Vec<Value> {
+        let mut values: Vec<Value> = self.vpas.iter().map(value).collect();
+        for (value, pods) in values.iter_mut().zip(&self.pods) {
+            value["pods"] = pods::json(pods);
+        }
+        values
+    }
+}
+
+pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> anyhow::Result<ExitCode> {
+    let observed = Observed::read(args, &client, namespace).await?;
+    let vpas = &observed.vpas;
+    let explained = if args.explain { explain(args, &client, namespace, vpas).await? } else { Vec::new() };
     if vpas.is_empty() && args.output.is_none() {
         say!("no VPAs in {}", args.place(namespace));
         return Ok(ExitCode::SUCCESS);
     }
     match args.output {
         Some(Output::Name) => {
-            for vpa in &vpas {
+            for vpa in vpas {
                 let name =
                     format!("verticalpodautoscaler.autoscaling.k8s.io/{}\n", printable(&vpa.name_any()));
                 write_out(&name)?;
             }
         }
         Some(output @ (Output::Json | Output::Yaml)) => {
-            let mut values: Vec<Value> = vpas.iter().map(value).collect();
+            let mut values = observed.values();
             for (value, explained) in values.iter_mut().zip(&explained) {
                 value["explanation"] = explained.json();
-            }
-            for (value, pods) in values.iter_mut().zip(&pods) {
-                value["pods"] = pods::json(pods);
             }
             match (&args.object, values.pop()) {
                 (Some(Object::Vpa(_)), Some(one)) => client::print(&one, output)?,
@@ -63,7 +97,7 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
                 }
             }
         }
-        Some(Output::Wide) | None => write_out(&text(args, &vpas, &pods, &explained))?,
+        Some(Output::Wide) | None => write_out(&text(args, &observed, &explained))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,12 +152,8 @@ async fn explain(
 
 /// VPAs as a table, a line for each container, below it their conditions, the state of their pods (of several VPAs
 /// how many), and the origin of the numbers.
-fn text(
-    args: &Status,
-    vpas: &[VerticalPodAutoscaler],
-    pods: &[pods::Pods],
-    explained: &[VpaExplanation],
-) -> String {
+pub(super) fn text(args: &Status, observed: &Observed, explained: &[VpaExplanation]) -> String {
+    let Observed { vpas, pods } = observed;
     let (with_namespace, wide) = (args.all_namespaces, args.output == Some(Output::Wide));
     let mut head = vec!["VPA", "MODE", "CONTAINER"];
     for resource in ["CPU", "MEMORY"] {

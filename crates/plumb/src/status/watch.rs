@@ -1,24 +1,52 @@
-//! `plumb status --watch`: pods as they change.
+//! `plumb status --watch`: pods and VPAs as they change.
+//!
+//! A terminal shows all of them and is redrawn. Elsewhere those that change are printed: as rows with the time, or with
+//! `-o json` and `-o yaml` as a stream of objects.
+
+mod log;
+mod screen;
+mod vpas;
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use anyhow::Context as _;
+use futures_util::{Stream, StreamExt as _, stream};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::ListParams;
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_cluster::say;
 use plumb_controller_runtime::{ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_vpa_explain::BoostView;
+use serde_json::Value;
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::{Listing, Object, Status, boost_lines, vpa};
-use crate::client::{Columns, Output, check_namespace, refusal, refusal_in, write_out};
+use super::listing::{Listing, Live};
+use super::usage::Usage;
+use super::{Object, Status, boost_lines, vpa};
+use crate::client::{Output, check_namespace, refusal, refusal_in, write_out, yaml};
 use crate::reachability;
 
-/// Prints pods, and those that change, until the command is ended.
-pub(super) async fn run(client: Client, namespace: &str, args: &Status) -> anyhow::Result<ExitCode> {
+use log::Log;
+use screen::{Screen, Size};
+
+pub(super) use vpas::vpas;
+
+/// How often a terminal is redrawn at most.
+const REDRAW: Duration = Duration::from_millis(250);
+/// How often a terminal is redrawn at least, for the ages on it.
+const REFRESH: Duration = Duration::from_secs(1);
+/// How often usage is read again: as often as metrics-server measures it.
+const USAGE: Duration = Duration::from_secs(15);
+
+/// Shows pods until the command is ended.
+pub(super) async fn pods(client: Client, namespace: &str, args: &Status) -> anyhow::Result<ExitCode> {
     let api: Api<Pod> = args.api(&client, namespace);
     let mut config = WatchConfig::default();
     let mut wanted =
@@ -33,113 +61,152 @@ pub(super) async fn run(client: Client, namespace: &str, args: &Status) -> anyho
     if let Some(selector) = &args.selector {
         config = config.labels(selector);
     }
+    let redraws = redraws(args);
     // A server that cannot be reached, or does not allow it, ends the command; later failures are retried.
     if api.list(&wanted).await.map_err(refusal)?.items.is_empty() {
         if !args.all_namespaces {
             check_namespace(&client, namespace).await?;
         }
-        say!("no pods in {} yet", args.place(namespace));
+        if !redraws {
+            say!("no pods in {} yet", args.place(namespace));
+        }
     }
     // The reflector retries; what it logs is for components.
-    let client = reachability::reporting(client);
-    let api: Api<Pod> = args.api(&client, namespace);
-    let mut screen =
-        Screen { args, client, printed: BTreeMap::new(), columns: Columns::default(), has_header: false };
-    let mut events = std::pin::pin!(Reflector::new(api, config).into_stream());
+    let notice = Notice::default();
+    let client = notice.reporting(client, redraws);
+    let events = Reflector::new(args.api::<Pod>(&client, namespace), config).into_stream();
+    if redraws {
+        return redraw(args, client, namespace, events, &notice).await;
+    }
+    let mut log = Log::new(args, client);
+    let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {
-            WatchEvent::Restarted(pods) => screen.restart(&pods).await?,
-            WatchEvent::Applied(pod) => screen.show(&pod).await?,
-            WatchEvent::Deleted(pod) => screen.delete(&pod)?,
+            WatchEvent::Restarted(pods) => log.restart(&pods).await?,
+            WatchEvent::Applied(pod) => log.show(&pod).await?,
+            WatchEvent::Deleted(pod) => log.delete(&pod)?,
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The printed state.
-struct Screen<'a> {
-    args: &'a Status,
+/// Redraws the table of pods on the terminal.
+async fn redraw(
+    args: &Status,
     client: Client,
-    /// The last printed text of each pod, without the time.
-    printed: BTreeMap<ObjectRef, (Listing, String)>,
-    columns: Columns,
-    has_header: bool,
-}
-
-impl Screen<'_> {
-    async fn restart(&mut self, pods: &[Pod]) -> anyhow::Result<()> {
-        let listed: Vec<ObjectRef> = pods.iter().map(ObjectRef::of).collect();
-        let deleted: Vec<ObjectRef> =
-            self.printed.keys().filter(|pod| !listed.contains(pod)).cloned().collect();
-        for pod in deleted {
-            self.delete(&pod)?;
-        }
-        let boosts = vpa::pods::boosts(&self.client, pods).await;
-        if !self.has_header && !pods.is_empty() {
-            let listing = self.listing(pods)?;
-            self.write(&listing, &boost_lines(pods, &boosts))?;
-            for (pod, boosts) in pods.iter().zip(boosts) {
-                let shown = self.shown(pod, boosts)?;
-                self.printed.insert(ObjectRef::of(pod), shown);
+    namespace: &str,
+    events: impl Stream<Item = WatchEvent<Pod>>,
+    notice: &Notice,
+) -> anyhow::Result<ExitCode> {
+    let only = (!args.all_namespaces).then_some(namespace);
+    // The first read is at once.
+    let usage = stream::unfold((client.clone(), Duration::ZERO), |(client, wait)| async move {
+        tokio::time::sleep(wait).await;
+        let usage = Usage::read(&client, only).await;
+        Some((usage, (client, USAGE)))
+    });
+    let (mut events, mut usages) = (std::pin::pin!(events), std::pin::pin!(usage));
+    let (mut redraw, mut refresh) = (interval(REDRAW), interval(REFRESH));
+    redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pods = Pods::default();
+    let mut usage = Usage::default();
+    let mut screen = Screen::default();
+    let mut is_due = false;
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some(event) => {
+                    pods.apply(&client, event).await;
+                    is_due = true;
+                }
+                None => return Ok(ExitCode::SUCCESS),
+            },
+            read = usages.next() => usage = read.unwrap_or_default(),
+            _ = refresh.tick(), if pods.is_listed => is_due = true,
+            _ = redraw.tick(), if is_due => {
+                let size = Size::of_terminal();
+                let live = Live { usage: &usage, now: Timestamp::now() };
+                let text = match pods.text(args, live, size)? {
+                    text if text.is_empty() => format!("no pods in {} yet\n", args.place(namespace)),
+                    text => text,
+                };
+                screen.draw(&(notice.line() + &text), size)?;
+                is_due = false;
             }
-            return Ok(());
         }
-        pods.iter().zip(boosts).try_for_each(|(pod, boosts)| self.print(pod, boosts))
-    }
-
-    async fn show(&mut self, pod: &Pod) -> anyhow::Result<()> {
-        let boosts = vpa::pods::boosts(&self.client, std::slice::from_ref(pod)).await;
-        self.print(pod, boosts.into_iter().flatten().collect())
-    }
-
-    /// Prints a pod, if it looks otherwise than before.
-    fn print(&mut self, pod: &Pod, boosts: Vec<BoostView>) -> anyhow::Result<()> {
-        let shown = self.shown(pod, boosts)?;
-        if self.printed.get(&ObjectRef::of(pod)) == Some(&shown) {
-            return Ok(());
-        }
-        self.write(&shown.0, &shown.1)?;
-        self.printed.insert(ObjectRef::of(pod), shown);
-        Ok(())
-    }
-
-    fn delete(&mut self, pod: &ObjectRef) -> anyhow::Result<()> {
-        self.printed.remove(pod);
-        let mut row = vec![pod.name.clone(), "deleted".to_owned()];
-        if self.args.all_namespaces {
-            row.insert(0, pod.namespace.clone());
-        }
-        write_out(&self.columns.lines(&[at(&now(), &row)]))
-    }
-
-    /// Prints rows with the time, and the text below them. The first ones have the header above them: its columns are
-    /// as wide as theirs.
-    fn write(&mut self, listing: &Listing, boosts: &str) -> anyhow::Result<()> {
-        let now = now();
-        let mut rows = Vec::new();
-        if !self.has_header {
-            self.has_header = true;
-            rows.push(at("TIME", &listing.head));
-        }
-        rows.extend(listing.rows.iter().map(|row| at(&now, row)));
-        let lines = self.columns.lines(&rows);
-        write_out(&format!("{lines}{}{boosts}", listing.why))
-    }
-
-    /// The text of a pod: its rows and their reasons, and its boosts.
-    fn shown(&self, pod: &Pod, boosts: Vec<BoostView>) -> anyhow::Result<(Listing, String)> {
-        let pods = std::slice::from_ref(pod);
-        Ok((self.listing(pods)?, boost_lines(pods, &[boosts])))
-    }
-
-    fn listing(&self, pods: &[Pod]) -> anyhow::Result<Listing> {
-        Listing::of(pods, self.args.all_namespaces, self.args.output == Some(Output::Wide))
     }
 }
 
-/// A row with the time that it is of.
-fn at(time: &str, row: &[String]) -> Vec<String> {
-    std::iter::once(time.to_owned()).chain(row.iter().cloned()).collect()
+/// The pods on the terminal, with their boosts.
+#[derive(Default)]
+struct Pods {
+    all: BTreeMap<ObjectRef, (Pod, Vec<BoostView>)>,
+    /// Whether they were listed once.
+    is_listed: bool,
+}
+
+impl Pods {
+    async fn apply(&mut self, client: &Client, event: WatchEvent<Pod>) {
+        match event {
+            WatchEvent::Restarted(pods) => {
+                let boosts = vpa::pods::boosts(client, &pods).await;
+                let with_boosts = pods.into_iter().zip(boosts);
+                self.all = with_boosts.map(|(pod, boosts)| (ObjectRef::of(&pod), (pod, boosts))).collect();
+                self.is_listed = true;
+            }
+            WatchEvent::Applied(pod) => {
+                let boosts = vpa::pods::boosts(client, std::slice::from_ref(&pod)).await;
+                let boosts = boosts.into_iter().flatten().collect();
+                self.all.insert(ObjectRef::of(&*pod), (*pod, boosts));
+            }
+            WatchEvent::Deleted(pod) => drop(self.all.remove(&pod)),
+        }
+    }
+
+    /// The table of the pods that fit a terminal; empty if there are none.
+    fn text(&self, args: &Status, live: Live<'_>, size: Size) -> anyhow::Result<String> {
+        let fitting = || self.all.values().take(size.rows);
+        if fitting().next().is_none() {
+            return Ok(String::new());
+        }
+        let listing = Listing::of(fitting().map(|(pod, _)| pod), args.form(), Some(live))?;
+        Ok(listing.text() + &boost_lines(fitting().map(|(pod, boosts)| (pod, boosts))))
+    }
+}
+
+/// Whether a terminal is redrawn.
+fn redraws(args: &Status) -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    matches!(args.output, None | Some(Output::Wide)) && std::io::stdout().is_terminal() && !is_dumb
+}
+
+/// The last message about the API server, for a terminal that is redrawn: on standard error it would be drawn over.
+#[derive(Clone, Debug, Default)]
+struct Notice(Arc<Mutex<Option<String>>>);
+
+impl Notice {
+    /// A client that reports outages here, or on standard error if nothing is redrawn.
+    fn reporting(&self, client: Client, redraws: bool) -> Client {
+        if !redraws {
+            return reachability::reporting(client);
+        }
+        let last = self.0.clone();
+        reachability::reporting_to(client, move |text| *last.lock() = Some(text.to_owned()))
+    }
+
+    /// The line with it; empty if there is none.
+    fn line(&self) -> String {
+        self.0.lock().as_ref().map_or_else(String::new, |text| format!("plumb: {text}\n"))
+    }
+}
+
+/// Prints an object of a stream: JSON on a line of its own, or a YAML document.
+fn print_object(value: &Value, output: Output) -> anyhow::Result<()> {
+    write_out(&match output {
+        Output::Yaml => format!("---\n{}", yaml(value)?),
+        _ => serde_json::to_string(value).context("writing JSON")? + "\n",
+    })
 }
 
 /// The time of day, in UTC.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -89,7 +90,7 @@ async fn a_pod_that_has_completed_is_not_resized() {
     assert_eq!(pods.get("job").await.unwrap().metadata.generation, Some(1));
     let (code, text) = run(&cluster, &["status"]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.lines().nth(1).unwrap().ends_with(" Succeeded"), "{text}");
+    assert!(text.lines().nth(1).unwrap().contains(" Succeeded "), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +112,12 @@ async fn pod_level_resources_are_shown_and_resized() {
     };
     let (code, text) = run(&cluster, &["status", "web"]);
     assert_eq!(code, Some(0), "{text}");
-    assert_eq!(rows(&text)[1], "web (pod) 500m/500m 128Mi/128Mi -");
+    let row = rows(&text).remove(1);
+    let cells: Vec<&str> = row.split(' ').collect();
+    let [pod, container, cpu, _used, memory, _memory_used, resize, _age] = cells[..] else {
+        panic!("{text}")
+    };
+    assert_eq!([pod, container, cpu, memory, resize], ["web", "(pod)", "500m/500m", "128Mi/128Mi", "-"]);
     let (code, text) = run(&cluster, &["resize", "web", "--pod-level", "--cpu", "750m"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("(pod) cpu 500m/500m → 750m/750m, no restart"), "{text}");
@@ -239,6 +245,54 @@ async fn a_status_is_watched() {
     while !next().starts_with("other app 100m/-") {}
     pods.delete("other", &DeleteParams::default()).await.unwrap();
     while next() != "other deleted" {}
+    kill(&mut watching);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_with_json_prints_each_change_as_an_object_on_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
+    create(&pods, "web", json!({ "containers": [container] })).await;
+    let args = ["status", "web", "--watch", "-o", "json"];
+    let mut watching = command(&cluster, &args).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = Lines::of(watching.stdout.take().unwrap());
+    let mut objects = lines.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    let mut until = |holds: &dyn Fn(&Value) -> bool| objects.by_ref().find(|object| holds(object)).unwrap();
+    let first = until(&|_| true);
+    assert_eq!((&first["pod"], &first["phase"]), (&json!("web"), &json!("Running")));
+    let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
+    pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    until(&|pod| pod["containers"][0]["actual"]["requests"]["cpu"] == "200m" && pod["resize"] == "");
+    pods.delete("web", &DeleteParams::default()).await.unwrap();
+    let last = until(&|pod| pod["deleted"] == true);
+    assert_eq!(last, json!({ "namespace": "default", "pod": "web", "deleted": true }));
+    kill(&mut watching);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_on_a_terminal_redraws_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
+    create(&pods, "web", json!({ "containers": [container] })).await;
+    let size = Winsize { ws_row: 10, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let mut watching = command(&cluster, &["status", "--watch"]);
+    let mut watching = watching.env("TERM", "xterm").stdout(terminal.slave).spawn().unwrap();
+    let mut lines = Lines::of(fs::File::from(terminal.master));
+    let head = lines.find(|line| line.contains("POD   CONTAINER   CPU")).unwrap();
+    assert!(head.starts_with("\u{1b}[2J\u{1b}[H"), "{head:?}");
+    lines.find(|line| line.starts_with("web   app         100m/-")).unwrap();
+    let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
+    pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    lines.find(|line| line.starts_with("web   app         200m/-")).unwrap();
+    // A state that needs attention has a colour.
+    let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "64" } } }] } });
+    pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    lines.find(|line| line.contains("\u{1b}[31mInfeasible\u{1b}[0m")).unwrap();
     kill(&mut watching);
 }
 

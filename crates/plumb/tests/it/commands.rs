@@ -61,6 +61,21 @@ fn lines(output: &Output) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// The cells of a table under some of its headings, in the order of the rows.
+fn cells(output: &Output, headings: &[&str]) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let split = |line: &str| -> Vec<String> {
+        line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    let mut rows = text.lines().take_while(|line| !line.is_empty()).map(split);
+    let head = rows.next().unwrap();
+    let columns: Vec<usize> =
+        headings.iter().map(|heading| head.iter().position(|cell| cell == heading).unwrap()).collect();
+    rows.map(|row| columns.iter().map(|column| row[*column].as_str()).collect::<Vec<_>>().join(" ")).collect()
+}
+
+const WITHOUT_USAGE: [&str; 5] = ["POD", "CONTAINER", "CPU", "MEMORY", "RESIZE"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resize_is_awaited_and_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +89,8 @@ async fn a_resize_is_awaited_and_reported() {
 
     let shown = plumb(&cluster, &["status", "web"]);
     assert_eq!(shown.status.code(), Some(0));
-    assert_eq!(lines(&shown), ["POD CONTAINER CPU MEMORY RESIZE", "web app 650m/650m 64Mi/64Mi -"]);
+    assert_eq!(lines(&shown)[0], "POD CONTAINER CPU USED MEMORY USED RESIZE AGE");
+    assert_eq!(cells(&shown, &WITHOUT_USAGE), ["web app 650m/650m 64Mi/64Mi -"]);
 
     let named = plumb(
         &cluster,
@@ -126,12 +142,14 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
     let not_yet = plumb(&cluster, &["resize", "lonely", "--cpu", "2", "--timeout", "300ms"]);
     assert_eq!(not_yet.status.code(), Some(5), "{}", said(&not_yet));
     assert!(said(&not_yet).contains("pending: the pod has no node yet"), "{}", said(&not_yet));
+    let pending = plumb(&cluster, &["status", "lonely"]);
+    assert_eq!(cells(&pending, &["CPU", "RESIZE"]), ["- → 2/2 Pending"], "{}", said(&pending));
     pods.delete("lonely", &kube::api::DeleteParams::default()).await.unwrap();
 
     let shown = plumb(&cluster, &["status", "web"]);
     assert_eq!(shown.status.code(), Some(3));
+    assert_eq!(cells(&shown, &WITHOUT_USAGE), ["web app 500m/500m → 1800m/1800m 64Mi/64Mi Deferred"]);
     let rows = lines(&shown);
-    assert_eq!(rows[1], "web app 500m/500m → 1800m/1800m 64Mi/64Mi Deferred");
     assert!(rows[3].starts_with("web: deferred: "), "{rows:?}");
     let read = plumb(&cluster, &["status", "web", "-o", "json"]);
     let read: Value = serde_json::from_slice(&read.stdout).unwrap();
@@ -199,6 +217,9 @@ async fn an_invalid_resize_is_explained_and_changes_nothing() {
         (&["resize", "web", "--memory", "128MB"], 2, "write 128Mi or 128M"),
         (&["resize", "web", "--cpu", "1", "--timeout", "5"], 2, "write 5s or 5m"),
         (&["resize", "web", "--pod-level", "--cpu", "1"], 1, "has no pod-level resources"),
+        (&["status", "--watch", "-o", "name"], 2, "leave -o name out"),
+        (&["status", "deploy/web", "--watch", "-o", "json"], 2, "`plumb rollout status -o json`"),
+        (&["status", "vpa", "--watch", "--explain"], 2, "leave --watch out"),
         (&["resize", "deploy/web", "--cpu", "1"], 2, "a Deployment cannot be resized; edit its template"),
         (&["resize", "svc/web", "--cpu", "1"], 2, "write NAME or pod/NAME"),
         (&["status", "deploy"], 2, "write deploy/NAME"),

@@ -1,13 +1,14 @@
 //! `plumb status vpa`, as a person or a script uses it, on a cluster where any recommender may have written.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_vpa_api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::processes::{Lines, kill};
 
 fn plumb(cluster: &Cluster, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
@@ -147,4 +148,35 @@ async fn all_containers_of_all_vpas_are_shown_and_each_is_explained() {
     assert_eq!(err(&elsewhere), "plumb: there is no namespace \"nowhere\"; -n names another\n");
     let wrong = plumb(&cluster, &["status", "--explain"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", err(&wrong));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vpas_are_watched_as_a_stream_of_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_alone(&folder.path().join("data"));
+    let client = cluster.client().await;
+    plumb_vpa::install::install(&client).await.unwrap();
+    let spec = json!({ "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" } });
+    create_vpa(&client, "web", spec.clone(), json!({})).await;
+    let mut watching = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    let watching = watching.args(["status", "vpa", "--watch", "-o", "json", "--kubeconfig"]);
+    let mut watching = watching.arg(cluster.kubeconfig()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = Lines::of(watching.stdout.take().unwrap());
+    let mut objects = lines.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    let mut until = |holds: &dyn Fn(&Value) -> bool| objects.by_ref().find(|object| holds(object)).unwrap();
+    let first = until(&|_| true);
+    assert_eq!((&first["name"], &first["mode"]), (&json!("web"), &json!("Recreate")));
+
+    let target = json!({ "cpu": "126m", "memory": "250Mi" });
+    let recommended = json!({ "containerName": "app", "target": target });
+    let status = json!({ "status": { "recommendation": { "containerRecommendations": [recommended] } } });
+    let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(client.clone(), "default");
+    vpas.patch_status("web", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    until(&|vpa| vpa["containers"][0]["target"]["cpu"] == "126m");
+    create_vpa(&client, "other", spec, json!({})).await;
+    until(&|vpa| vpa["name"] == "other");
+    vpas.delete("web", &DeleteParams::default()).await.unwrap();
+    let last = until(&|vpa| vpa["deleted"] == true);
+    assert_eq!(last, json!({ "namespace": "default", "name": "web", "deleted": true }));
+    kill(&mut watching);
 }

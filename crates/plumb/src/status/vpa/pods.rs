@@ -27,6 +27,7 @@ use plumb_vpa_api::{
 use plumb_vpa_explain::{BoostView, ContainerView, PodEvents, PodView, printable};
 use serde_json::{Value, json};
 
+use crate::status::listing::age;
 use crate::{client, reading};
 
 /// How the pods of a VPA stand, or why that is not known.
@@ -237,6 +238,7 @@ pub(super) fn text(
     with_namespace: bool,
     wide: bool,
 ) -> String {
+    let now = Timestamp::now();
     let mut head = vec!["VPA", "POD", "CONTAINER", "CPU", "MEMORY", "STATE", "SINCE"];
     if with_namespace {
         head.insert(0, "NAMESPACE");
@@ -257,7 +259,7 @@ pub(super) fn text(
                     change(container, Resource::Cpu, wide),
                     change(container, Resource::Memory, wide),
                     pod.state_of(container).as_str().to_owned(),
-                    pod.since.map_or_else(|| "-".to_owned(), |since| since.to_string()),
+                    pod.since.map_or_else(|| "-".to_owned(), |since| age(Some(since), now) + " ago"),
                 ];
                 rows.push(namespace.iter().cloned().chain(row).collect());
             }
@@ -303,18 +305,11 @@ fn change(container: &ContainerView, resource: Resource, wide: bool) -> String {
 
 /// The pods of a VPA for programs.
 pub(super) fn json(pods: &Pods) -> Value {
-    let list = |amounts: &Declared| {
-        let named = Resource::ALL.into_iter().filter_map(|resource| {
-            let amount = reading::amount(resource, amounts[resource]?);
-            Some((resource.name().to_owned(), json!(amount.to_string())))
-        });
-        Value::Object(named.collect())
-    };
     let container = |container: &ContainerView| {
         json!({
             "name": container.name,
-            "requests": list(&container.current),
-            "target": container.target.as_ref().map(list),
+            "requests": reading::list(&container.current),
+            "target": container.target.as_ref().map(reading::list),
         })
     };
     let pod = |pod: &PodView| {
