@@ -1,6 +1,8 @@
 //! `plumb resize`: requests a resize, waits for it, and prints the outcome.
 
 mod amounts;
+mod earlier;
+mod undo;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -36,7 +38,8 @@ use crate::{reading, status};
 #[command(after_help = "Examples:\n  \
     plumb resize web --cpu 300m --memory 128Mi\n  \
     plumb resize web -c web --requests cpu=200m --limits cpu=200m\n  \
-    plumb resize web --memory 256Mi --no-wait && plumb status web")]
+    plumb resize web --memory 256Mi --no-wait && plumb status web\n  \
+    plumb resize web --undo")]
 pub(crate) struct Resize {
     /// The pod.
     #[arg(value_name = "POD")]
@@ -60,6 +63,9 @@ pub(crate) struct Resize {
     /// Limits, such as cpu=1,memory=1Gi.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     limits: Amounts,
+    /// Withdraw a resize that is not applied: desire again what the containers have.
+    #[arg(long, conflicts_with_all = ["container", "pod_level", "cpu", "memory", "requests", "limits"])]
+    undo: bool,
     /// Do not wait for the node.
     #[arg(long)]
     no_wait: bool,
@@ -87,7 +93,7 @@ impl Resize {
             (_, Some(_)) if memory => {
                 Some("--memory stands for --requests and --limits; leave memory out there")
             }
-            (None, None) if !cpu && !memory => {
+            (None, None) if !cpu && !memory && !self.undo => {
                 Some("nothing to change is given: --cpu, --memory, --requests or --limits says what")
             }
             _ => None,
@@ -107,7 +113,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         let phase = phase(&before);
         bail!("pod {name:?} has completed ({phase}): only a pod that runs can be resized");
     }
-    let patch = patch(&before, &args)?;
+    let patch = if args.undo { undo::patch(&before)? } else { patch(&before, &args)? };
     let begun = Instant::now();
     let params = PatchParams { field_manager: Some(client::FIELD_MANAGER.to_owned()), ..Default::default() };
     let asked = match pods.patch_resize(name, &params, &Patch::Strategic(patch)).await {
@@ -115,14 +121,15 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
             say!("plumb: pod/{name} is not resized: infeasible: {}", status.message);
             if let Some(output @ (Output::Json | Output::Yaml)) = args.output {
                 let stage = Stage::Infeasible { message: status.message };
-                print(&with_outcome(&before, &stage, begun.elapsed())?, output)?;
+                print(&with_outcome(&before, &stage, false, begun.elapsed())?, output)?;
             }
             return Ok(reading::INFEASIBLE.into());
         }
         asked => asked.map_err(refusal)?,
     };
+    let changed = asked.spec != before.spec;
     let last = if args.no_wait {
-        asked
+        asked.clone()
     } else {
         let waited = tokio::time::timeout(args.timeout, follow(&pods, &before, asked.clone())).await;
         // After the timeout, the message is about the state that the server has then.
@@ -136,32 +143,45 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     if stage == Stage::Applied && awaits_restart(&before, &last) {
         stage = Stage::InProgress;
     }
+    if earlier::is_all_that_is_left(&before, &asked, &last)? && !awaits_restart(&before, &last) {
+        say!("plumb: an earlier resize of pod/{name} is not applied: {stage}");
+        stage = Stage::Applied;
+    }
     let elapsed = begun.elapsed();
     let took = short(elapsed);
     match args.output {
         Some(Output::Name) => write_out(&format!("pod/{name}\n"))?,
         Some(Output::Wide) => write_out(&status::wide(&last)?)?,
-        Some(output) => print(&with_outcome(&last, &stage, elapsed)?, output)?,
+        Some(output) => print(&with_outcome(&last, &stage, changed, elapsed)?, output)?,
+        None if !changed && stage == Stage::Applied => write_out(&format!("pod/{name} unchanged\n"))?,
         None if args.no_wait => write_out(&format!("pod/{name} asked for: {stage}\n"))?,
+        None if stage == Stage::Applied && args.undo => {
+            let back = undo::description(&before)?;
+            write_out(&format!("pod/{name} resize undone in {took}: {back}\n"))?;
+        }
         None if stage == Stage::Applied => {
             write_out(&format!("pod/{name} resized in {took}{}\n", what_changed(&before, &last)))?;
         }
         None => {
             let standing = standing(&last, &stage);
             write_out(&format!("pod/{name} is not resized after {took}: {standing}\n"))?;
+            if let Ok(back) = undo::description(&last) {
+                say!("plumb: `plumb resize {name} --undo` goes back: {back}");
+            }
         }
     }
     Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&stage) })
 }
 
 /// The pod for programs, with the outcome of its resize in a field that no pod has.
-fn with_outcome(pod: &Pod, stage: &Stage, took: Duration) -> anyhow::Result<Value> {
+fn with_outcome(pod: &Pod, stage: &Stage, changed: bool, took: Duration) -> anyhow::Result<Value> {
     let json = pod.encode().and_then(|json| serde_json::from_slice(&json));
     let mut json: Value = json.context("writing the pod")?;
     let outcome = if *stage == Stage::Applied { "Applied" } else { reading::word(stage) };
     json["outcome"] = json!({
         "resize": outcome,
         "message": reading::reason(stage),
+        "changed": changed,
         "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     });
     Ok(json)
@@ -266,10 +286,11 @@ async fn follow(pods: &Api<Pod>, before: &Pod, asked: Pod) -> anyhow::Result<Pod
     let config = WatchConfig::default().fields(format!("metadata.name={name}"));
     let mut events = std::pin::pin!(Reflector::new(pods.clone(), config).into_stream());
     let mut progress = Progress::default();
-    let mut last = asked;
+    let mut last = asked.clone();
     loop {
         let stage = reading::of(&last)?.stage;
-        if stage.is_final() && !(stage == Stage::Applied && awaits_restart(before, &last)) {
+        let is_done = stage == Stage::Applied || earlier::is_all_that_is_left(before, &asked, &last)?;
+        if matches!(stage, Stage::Infeasible { .. }) || is_done && !awaits_restart(before, &last) {
             return Ok(last);
         }
         progress.enter(standing(&last, &stage));

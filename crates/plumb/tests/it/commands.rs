@@ -91,6 +91,11 @@ async fn a_resize_is_awaited_and_reported() {
     assert_eq!(shown.status.code(), Some(0));
     assert_eq!(lines(&shown)[0], "POD CONTAINER CPU USED MEMORY USED RESIZE AGE");
     assert_eq!(cells(&shown, &WITHOUT_USAGE), ["web app 650m/650m 64Mi/64Mi -"]);
+    let again = plumb(&cluster, &["resize", "web", "--cpu", "650m"]);
+    assert_eq!((again.status.code(), said(&again).as_str()), (Some(0), "pod/web unchanged\n"));
+    let applied = plumb(&cluster, &["resize", "web", "--undo"]);
+    assert_eq!(applied.status.code(), Some(1));
+    assert!(said(&applied).contains("there is no resize to undo"), "{}", said(&applied));
 
     let named = plumb(
         &cluster,
@@ -110,6 +115,7 @@ async fn a_resize_is_awaited_and_reported() {
     );
     assert_eq!((&pod["kind"], &pod["metadata"]["name"]), (&json!("Pod"), &json!("web")));
     assert_eq!((&pod["outcome"]["resize"], &pod["outcome"]["message"]), (&json!("Applied"), &json!("")));
+    assert_eq!(pod["outcome"]["changed"], true);
     assert!(pod["outcome"]["milliseconds"].is_u64(), "{}", pod["outcome"]);
 }
 
@@ -127,6 +133,8 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
     let not_now = plumb(&cluster, &["resize", "web", "--cpu", "1800m", "--timeout", "10s"]);
     assert_eq!(not_now.status.code(), Some(3), "{}", said(&not_now));
     assert!(said(&not_now).contains("deferred: "), "{}", said(&not_now));
+    let hint = "plumb: `plumb resize web --undo` goes back: app cpu 500m/500m\n";
+    assert!(said(&not_now).ends_with(hint), "{}", said(&not_now));
     let args = ["resize", "web", "--cpu", "1800m", "--timeout", "1s", "-o", "json"];
     let pod: Value = serde_json::from_slice(&plumb(&cluster, &args).stdout).unwrap();
     assert_eq!(pod["outcome"]["resize"], "Deferred", "{}", pod["outcome"]);
@@ -161,6 +169,18 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
         let all = plumb(&cluster, args);
         assert_eq!((all.status.code(), lines(&all).len()), (Some(0), 5), "{}", said(&all));
     }
+    let coloured = plumb(&cluster, &["status", "--color", "always"]);
+    assert!(said(&coloured).contains(" \u{1b}[33mDeferred\u{1b}[0m "), "{}", said(&coloured));
+
+    let undone = plumb(&cluster, &["resize", "web", "--undo"]);
+    assert_eq!(undone.status.code(), Some(0), "{}", said(&undone));
+    let text = said(&undone);
+    assert!(
+        text.starts_with("pod/web resize undone in ") && text.ends_with(": app cpu 500m/500m\n"),
+        "{text}"
+    );
+    let shown = plumb(&cluster, &["status", "web"]);
+    assert_eq!(cells(&shown, &WITHOUT_USAGE), ["web app 500m/500m 64Mi/64Mi -"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,6 +237,7 @@ async fn an_invalid_resize_is_explained_and_changes_nothing() {
         (&["resize", "web", "--memory", "128MB"], 2, "write 128Mi or 128M"),
         (&["resize", "web", "--cpu", "1", "--timeout", "5"], 2, "write 5s or 5m"),
         (&["resize", "web", "--pod-level", "--cpu", "1"], 1, "has no pod-level resources"),
+        (&["resize", "web", "--undo", "--cpu", "1"], 2, "cannot be used with"),
         (&["status", "--watch", "-o", "name"], 2, "leave -o name out"),
         (&["status", "deploy/web", "--watch", "-o", "json"], 2, "`plumb rollout status -o json`"),
         (&["status", "vpa", "--watch", "--explain"], 2, "leave --watch out"),
