@@ -22,6 +22,7 @@ pub(crate) use run::{
 };
 pub(crate) use token::{Token, TokenCommand};
 
+use crate::client::Output;
 use crate::install::{Install, Uninstall};
 use crate::kubeconfig::Issue;
 use crate::recommend::Recommend;
@@ -257,7 +258,11 @@ pub(crate) enum ImageCommand {
     /// Pull an image from its registry.
     Pull(ImagePull),
     /// List the images.
-    Ls,
+    Ls {
+        /// The output format.
+        #[arg(short, long, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
     /// Remove a name, and with its last name the image.
     Rm {
         /// The name, or the image's id.

@@ -12,9 +12,10 @@ use plumb_client::Api;
 use plumb_cluster::invitation::{Invitation, read_invitation};
 use plumb_cluster::{announce, say};
 use plumb_node::join::CaPin;
+use serde_json::json;
 
 use crate::cli::{Token, TokenCommand};
-use crate::client::{block_on, refusal, table, write_out};
+use crate::client::{Output, block_on, print, refusal, table, write_out};
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
@@ -30,7 +31,7 @@ pub(crate) fn run(args: Token) -> anyhow::Result<()> {
                 let (client, _) = cluster.connect().await?;
                 create(&client, ttl, description, token_only).await
             }
-            TokenCommand::List { cluster } => list(&cluster.connect().await?.0).await,
+            TokenCommand::List { output, cluster } => list(&cluster.connect().await?.0, output).await,
             TokenCommand::Delete { token, cluster } => delete(&cluster.connect().await?.0, &token).await,
         }
     })
@@ -97,21 +98,38 @@ async fn invitation(client: &Client) -> anyhow::Result<Invitation> {
     )
 }
 
-async fn list(client: &Client) -> anyhow::Result<()> {
+async fn list(client: &Client, output: Option<Output>) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let wanted = ListParams::default().fields(&format!("type={TYPE}"));
     let found = secrets.list(&wanted).await.map_err(refusal)?;
-    let mut rows = vec![["TOKEN", "EXPIRES", "DESCRIPTION"].map(str::to_owned).to_vec()];
-    for secret in found.items {
+    let tokens = found.items.into_iter().map(|secret| {
         let data = |name: &str| {
             let bytes = secret.data.as_ref()?.get(name)?;
             String::from_utf8(bytes.0.clone()).ok()
         };
-        let end = data("expiration").unwrap_or_else(|| "never".to_owned());
-        rows.push(vec![data("token-id").unwrap_or_default(), end, data("description").unwrap_or_default()]);
+        [data("token-id"), data("expiration"), data("description")]
+    });
+    match output {
+        Some(Output::Name) => {
+            let names: String = tokens.filter_map(|[id, ..]| Some(id? + "\n")).collect();
+            write_out(&names)
+        }
+        Some(output @ (Output::Json | Output::Yaml)) => {
+            let values = tokens.map(|[id, expires, description]| {
+                json!({ "token": id, "expires": expires, "description": description })
+            });
+            print(&values.collect(), output)
+        }
+        None | Some(Output::Wide) => {
+            let head = ["TOKEN", "EXPIRES", "DESCRIPTION"].map(str::to_owned);
+            let rows = tokens.map(|[id, expires, description]| {
+                let expires = expires.unwrap_or_else(|| "never".to_owned());
+                [id.unwrap_or_default(), expires, description.unwrap_or_default()]
+            });
+            let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).map(Vec::from).collect();
+            write_out(&table(&rows))
+        }
     }
-    write_out(&table(&rows))?;
-    Ok(())
 }
 
 async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {

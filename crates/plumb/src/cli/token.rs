@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use jiff::SignedDuration;
 use plumb_cluster::flags::values::length_of_time;
 
-use crate::client::Cluster;
+use crate::client::{Cluster, Output};
 
 /// The arguments of `plumb token`.
 #[derive(Debug, Args)]
@@ -33,6 +33,9 @@ pub(crate) enum TokenCommand {
     /// List the tokens, without their secrets.
     #[command(visible_alias = "ls")]
     List {
+        /// The output format.
+        #[arg(short, long, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
         #[command(flatten)]
         cluster: Cluster,
     },

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn plumb(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_plumb")).args(arguments).output().unwrap()
@@ -45,6 +45,10 @@ fn images_are_imported_listed_and_removed() {
     assert_eq!(imported.stdout, b"imported docker.io/library/mine:latest\n");
     let listed = String::from_utf8(image(&["ls"]).stdout).unwrap();
     assert!(listed.contains("docker.io/library/mine:latest"), "{listed}");
+    let value: Value = serde_json::from_slice(&image(&["ls", "-o", "json"]).stdout).unwrap();
+    assert_eq!(value[0]["names"], json!(["docker.io/library/mine:latest"]));
+    assert!(value[0]["id"].is_string() && value[0]["bytes"].is_u64(), "{value}");
+    assert_eq!(image(&["ls", "-o", "name"]).stdout, b"docker.io/library/mine:latest\n");
     assert!(image(&["rm", "mine"]).status.success());
     assert!(!String::from_utf8(image(&["ls"]).stdout).unwrap().contains("mine"));
     let missing = image(&["rm", "mine"]);
