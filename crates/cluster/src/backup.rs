@@ -3,11 +3,11 @@
 mod running;
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use plumb_store::{OpenError, Options, Store};
 
 pub(crate) use running::serve;
@@ -30,7 +30,7 @@ pub fn backup(args: &Backup) -> anyhow::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&args.file)
-        .with_context(|| format!("making {}", args.file.display()))?;
+        .map_err(|error| not_created(&args.file, error))?;
     let copied = copy(&data, &file).and_then(|()| {
         // A truncated backup is detected now, not when it is needed.
         let written = File::open(&args.file).with_context(|| format!("reading {}", args.file.display()))?;
@@ -50,6 +50,14 @@ pub fn backup(args: &Backup) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// The error for a file that cannot be created. A backup replaces no file: it may be the only good one.
+fn not_created(file: &Path, error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => anyhow!("{} exists; name a new file, or remove it first", file.display()),
+        _ => anyhow::Error::new(error).context(format!("creating {}", file.display())),
+    }
 }
 
 /// Backs up the objects of a data directory, by the process that has it open.

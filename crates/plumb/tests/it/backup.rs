@@ -81,7 +81,9 @@ async fn a_copy_of_a_cluster_that_runs_has_all_that_was_acknowledged_before_it()
     let said = said.await.unwrap();
     assert!(said.starts_with("backed up ") && said.contains(" at revision "), "{said}");
     // What is there stays there.
-    assert!(!plumb("backup", &copy, &data).status.success());
+    let refused = plumb("backup", &copy, &data);
+    let message = format!("plumb: {} exists; name a new file, or remove it first\n", copy.display());
+    assert_eq!((refused.status.code(), String::from_utf8(refused.stderr).unwrap()), (Some(1), message));
     assert!(cluster.stop().success());
     writing.await.unwrap();
 
