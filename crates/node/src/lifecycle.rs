@@ -19,7 +19,7 @@ pub use crash_loop::{CrashLoopBackoff, MAX_RESTART_PERIOD};
 pub use observed::{Health, ObservedContainer, ObservedPod, ObservedSandbox, Startup, State};
 pub use phase::{Phase, phase};
 pub use restart::restarts_after;
-pub use restart_all::{is_restart_all_pending, is_restarted_by_other};
+pub use restart_all::{is_restart_all_pending, is_restarted_by_other, is_restarting_all};
 
 use std::collections::BTreeSet;
 

@@ -16,6 +16,7 @@ use plumb_resize::status::{Allocation, project};
 
 use crate::lifecycle::{Health, ObservedContainer, ObservedPod, Phase, Startup};
 use crate::shutdown::Cause;
+pub(crate) use conditions::begins_to_restart_all;
 pub(crate) use container::{Waiting, has_run};
 
 /// Everything that the status of a pod depends on.

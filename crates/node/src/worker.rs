@@ -56,7 +56,7 @@ use crate::node::Node;
 use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
 use crate::probe::ProbeReport;
 use crate::shutdown::{OngoingTermination, Termination};
-use crate::status::StatusInput;
+use crate::status::{StatusInput, begins_to_restart_all};
 use actuation::Actuation;
 use allocated::AdoptedVolumes;
 use announced::AnnouncedResize;
@@ -460,7 +460,10 @@ impl Worker {
         let phase = self.phase();
         self.emit_back_off(&decision);
         self.update_gauges();
-        self.sync_status(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
+        // That all containers are being restarted is reported even if they are back soon.
+        let about_to_change = (!decision.actions.is_empty() || !steps.is_empty())
+            && !begins_to_restart_all(&self.pod, &self.observation.observed);
+        self.sync_status(phase, &actual, about_to_change);
         if phase.is_final() && !self.runs() && self.state.finish() {
             self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }

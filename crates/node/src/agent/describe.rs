@@ -13,12 +13,13 @@ use crate::register::Setup;
 /// The name of the built-in runtime, whose features are known.
 const BUILTIN: &str = "plumb";
 
-/// Sets the features of a node: those that pods may need by the rules for resizes, and those of its runtime.
+/// Sets the features of a node: those that pods may need, and those of its runtime.
 pub(super) fn features(setup: &mut Setup, rules: &Rules, runtime: &str) {
     let declared = [
         ("GuaranteedQoSPodCPUResize", rules.static_cpu == StaticCpu::Any),
         ("InPlacePodLevelResourcesVerticalScaling", rules.resize && rules.resize_pod_level),
         ("InPlacePodVerticalScalingInitContainers", rules.resize && rules.resize_init_containers),
+        ("RestartAllContainersOnContainerExits", true),
     ];
     setup.declared_features =
         declared.into_iter().filter(|(_, is)| *is).map(|(name, _)| name.to_owned()).collect();

@@ -25,6 +25,11 @@ pub(super) fn restarts_all_after(container: &Container, code: i32) -> bool {
     rule_action(container, code) == Some(RESTART_ALL)
 }
 
+/// Whether some exit of a container has all containers of the pod restarted.
+pub(super) fn may_restart_all(container: &Container) -> bool {
+    container.restart_policy_rules.iter().flatten().any(|rule| rule.action == RESTART_ALL)
+}
+
 /// The action of the first rule that applies to an exit with this code.
 fn rule_action(container: &Container, code: i32) -> Option<&str> {
     let rules = container.restart_policy_rules.iter().flatten();

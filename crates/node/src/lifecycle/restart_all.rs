@@ -1,5 +1,6 @@
 //! `RestartAllContainers` (KEP-5532): a container whose exit a rule with this action names has all containers of its pod
-//! restarted, init containers included, in the same sandbox.
+//! restarted, init containers included, in the same sandbox. As with the kubelet, those that run are killed at once: without an order,
+//! a grace period and pre-stop hooks.
 //!
 //! No state is kept but in the runtime: the last such exit is in the observation, and the run that ended so is not removed while a
 //! container has yet to be restarted, whose newest run began before that exit. So it is not forgotten when the container that caused
@@ -7,9 +8,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use plumb_resize::aggregate::Role;
 
-use super::restart::restarts_all_after;
+use super::restart::{may_restart_all, restarts_all_after};
 use super::{Action, Decision, ObservedContainer, ObservedPod, State, StopReason, View, containers, startup};
 
 /// The positions of the containers that have yet to be restarted.
@@ -25,6 +25,18 @@ pub(super) fn outstanding(spec: &PodSpec, observed: &ObservedPod) -> Vec<usize> 
     all.filter(|(_, observed)| observed.as_ref().is_some_and(began_before))
         .map(|(position, _)| position)
         .collect()
+}
+
+/// Whether all containers of a pod are being restarted: one has exited that requires it, and none has been started again since. None
+/// if no container of the pod can require it.
+pub fn is_restarting_all(spec: &PodSpec, observed: &ObservedPod) -> Option<bool> {
+    if !containers(spec).any(may_restart_all) {
+        return None;
+    }
+    let outstanding = outstanding(spec, observed);
+    let has_run = |run: &&ObservedContainer| run.state != State::Created;
+    let all = observed.containers.iter().flatten().filter(has_run).count();
+    Some(!outstanding.is_empty() && outstanding.len() == all)
 }
 
 /// Whether the next start of a container is only because another one has exited that requires all to be restarted: its own
@@ -63,22 +75,16 @@ fn last_exit(spec: &PodSpec, observed: &ObservedPod) -> Option<Timestamp> {
     exits.max()
 }
 
-/// Decides about a pod with such containers: stops those that run, sidecars last, and then starts all as in a new sandbox.
+/// Decides about a pod with such containers: kills those that run, and then starts all as in a new sandbox.
 pub(super) fn decide(view: View<'_>, outstanding: &[usize], decision: &mut Decision) {
-    let is_sidecar = |position: &usize| {
-        view.shape.containers.get(*position).is_some_and(|part| part.role == Role::Sidecar)
-    };
     let runs = |position: &usize| view.observed(*position).is_some_and(ObservedContainer::runs);
-    let (sidecars, others): (Vec<usize>, Vec<usize>) =
-        outstanding.iter().copied().filter(runs).partition(is_sidecar);
-    let next =
-        if others.is_empty() { sidecars.into_iter().next_back().into_iter().collect() } else { others };
-    for container in &next {
+    let running: Vec<usize> = outstanding.iter().copied().filter(runs).collect();
+    for container in &running {
         if view.observed(*container).is_some_and(|observed| !view.is_stopping(observed)) {
             decision.act(Action::Stop { container: *container, why: StopReason::RestartAll });
         }
     }
-    if !next.is_empty() {
+    if !running.is_empty() {
         return;
     }
     // The container that caused it may exit again and again: all wait for its backoff.

@@ -1,12 +1,15 @@
 //! The conditions of a pod that the node sets, with the kubelet's reasons and messages.
 
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
 
 use super::{StatusInput, is_initialized};
-use crate::lifecycle::Phase;
+use crate::lifecycle::{ObservedPod, Phase, is_restarting_all};
 use crate::shutdown::{self, Cause};
+
+/// The condition of a pod whose containers have `restartPolicyRules` with the action `RestartAllContainers` (KEP-5532).
+const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
 /// Whether a condition is true, and if not, why.
 struct Verdict {
@@ -43,7 +46,8 @@ pub(super) fn publish(input: &StatusInput<'_>, old: &PodStatus, status: &mut Pod
         ("ContainersReady", containers),
         ("PodScheduled", Verdict::yes()),
     ];
-    let all = all.into_iter().chain(disruption);
+    let restarting = all_containers_restarting(input).map(|verdict| (ALL_CONTAINERS_RESTARTING, verdict));
+    let all = all.into_iter().chain(restarting).chain(disruption);
     let conditions = status.conditions.get_or_insert_default();
     for (type_, verdict) in all {
         let before = old.conditions.iter().flatten().find(|condition| condition.type_ == type_);
@@ -98,6 +102,35 @@ fn initialized(input: &StatusInput<'_>) -> Verdict {
         "ContainersNotInitialized",
         format!("containers with incomplete status: [{}]", incomplete.join(" ")),
     )
+}
+
+/// Whether all containers are being restarted, if one of them can require it.
+fn all_containers_restarting(input: &StatusInput<'_>) -> Option<Verdict> {
+    let is_restarting = restarts_all(input.pod, input.observed)?;
+    Some(match input.phase {
+        Phase::Succeeded => Verdict::no("PodCompleted", ""),
+        Phase::Failed => Verdict::no("PodFailed", ""),
+        Phase::Pending | Phase::Running if is_restarting => Verdict {
+            reason: "RestartAllContainersStarted",
+            message: "container exited with restart policy rule".to_owned(),
+            ..Verdict::yes()
+        },
+        Phase::Pending | Phase::Running => Verdict::no("", ""),
+    })
+}
+
+/// Whether all containers of a pod are being restarted: never while it terminates. None if no container can require it.
+fn restarts_all(pod: &Pod, observed: &ObservedPod) -> Option<bool> {
+    let is_restarting = is_restarting_all(pod.spec.as_ref()?, observed)?;
+    Some(is_restarting && pod.metadata.deletion_timestamp.is_none())
+}
+
+/// Whether the status of a pod does not say yet that all its containers are being restarted.
+pub(crate) fn begins_to_restart_all(pod: &Pod, observed: &ObservedPod) -> bool {
+    let is_restarting = restarts_all(pod, observed) == Some(true);
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_true = |one: &PodCondition| one.type_ == ALL_CONTAINERS_RESTARTING && one.status == "True";
+    is_restarting && !conditions.into_iter().any(is_true)
 }
 
 fn containers_ready(input: &StatusInput<'_>) -> Verdict {

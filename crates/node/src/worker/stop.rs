@@ -95,8 +95,12 @@ impl Worker {
         }
     }
 
-    /// The grace period of a container.
+    /// The grace period of a container. Without one its pre-stop hook is not run either.
     fn grace(&self, container: Option<&Container>, why: StopReason) -> Duration {
+        if why == StopReason::RestartAll {
+            // KEP-5532, "Termination Grace Periods": all containers are back soon, so nothing is cleaned up.
+            return Duration::ZERO;
+        }
         let of_pod = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let of_probe = container.and_then(|container| match why {
             StopReason::NotLive => container.liveness_probe.as_ref()?.termination_grace_period_seconds,

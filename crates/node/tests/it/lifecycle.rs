@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerRestartRule, Lifecycle, LifecycleHandler, Pod, SleepAction};
 use plumb_node::lifecycle::{
     Action, Decision, Health, ObservedContainer, ObservedPod, ObservedSandbox, Phase, Startup, State,
-    StopReason, View, decide, is_restart_all_pending, is_restarted_by_other, phase,
+    StopReason, View, decide, is_restart_all_pending, is_restarted_by_other, is_restarting_all, phase,
 };
 use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
@@ -393,12 +393,15 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
     container.restart_policy_rules = serde_json::from_value(rules).unwrap();
     let stop = |container| Action::Stop { container, why: StopReason::RestartAll };
 
+    let is_restarting = |scene: &Scene| is_restarting_all(scene.pod.spec.as_ref().unwrap(), &scene.observed);
+    assert_eq!(is_restarting(&scene), Some(false));
     scene.now = second(10);
     scene.exit(2, 42);
+    assert_eq!((scene.actions(), scene.phase()), (vec![stop(1), stop(3)], Phase::Running), "in no order");
+    scene.exit(1, 137);
     assert_eq!((scene.actions(), scene.phase()), (vec![stop(3)], Phase::Running));
     scene.exit(3, 137);
-    assert_eq!((scene.actions(), scene.phase()), (vec![stop(1)], Phase::Running), "the sidecar last");
-    scene.exit(1, 0);
+    assert_eq!(is_restarting(&scene), Some(true));
     scene.not_before[2] = Some(second(20));
     let expected = Decision { actions: Vec::new(), wake: Some(second(20)) };
     assert_eq!(scene.decide(), expected, "all wait for the backoff of the container that caused it");
@@ -411,7 +414,7 @@ fn an_exit_that_a_rule_names_restarts_all_containers_of_the_pod() {
     assert_eq!(innocent(&scene), [0, 1, 3], "only the container that caused it has crashed");
     scene.now = second(21);
     scene.restart(0);
-    assert_eq!(scene.actions(), []);
+    assert_eq!((scene.actions(), is_restarting(&scene)), (vec![], Some(false)), "they start anew");
     scene.exit(0, 0);
     assert_eq!(scene.actions(), [start(1, 1)]);
     scene.restart(1);

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
-use plumb_runtime::fault::{Call, Fault, FaultKind};
+use plumb_runtime::fault::{Call, Fault, FaultKind, Invocation};
 use plumb_testkit::eventually;
 use serde_json::json;
 use tokio::sync::watch;
@@ -672,4 +672,55 @@ async fn a_container_that_exits_is_restarted_though_the_sandbox_of_its_event_can
     site.faults.add(Fault::new(away).on(Call::ListSandboxes).times(1));
     site.kill_container(&pod).await;
     site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
+}
+
+#[tokio::test]
+async fn an_exit_that_a_rule_names_kills_all_containers_and_the_pod_says_that_they_are_restarting() {
+    let site = Site::start(kep()).await;
+    let mut containers = one(equal("100m", "64Mi"));
+    let codes = json!({ "operator": "In", "values": [137] });
+    containers[0]["restartPolicy"] = json!("Never");
+    containers[0]["restartPolicyRules"] = json!([{ "action": "RestartAllContainers", "exitCodes": codes }]);
+    let mut other = one(equal("100m", "64Mi"))[0].clone();
+    other["name"] = json!("other");
+    other["lifecycle"] = json!({ "preStop": { "exec": { "command": ["drain"] } } });
+    containers.as_array_mut().unwrap().push(other);
+    let mut sidecar = one(equal("100m", "64Mi"))[0].clone();
+    (sidecar["name"], sidecar["restartPolicy"]) = (json!("side"), json!("Always"));
+    site.pod_of("a", json!({ "initContainers": [sidecar], "containers": containers })).await;
+    let pod = site.settled("a").await;
+    let restarting = |pod: &Pod| {
+        let conditions = pod.status.as_ref().unwrap().conditions.clone().unwrap_or_default();
+        conditions.into_iter().find(|one| one.type_ == "AllContainersRestarting").map(|one| one.status)
+    };
+    assert_eq!(restarting(&pod).as_deref(), Some("False"));
+
+    let (stop, stopped) = watch::channel(false);
+    let cause = status(&pod).container_id.unwrap();
+    let is_other = move |call: &Invocation| !cause.ends_with(&call.subject);
+    site.faults.add(Fault::new(FaultKind::DelayUntil(stopped)).on(Call::StopContainer).when(is_other));
+    site.faults.record();
+    site.kill_container(&pod).await;
+    let pod = site.until("a", |pod| condition(pod, "AllContainersRestarting").is_some()).await;
+    let (reason, message) = condition(&pod, "AllContainersRestarting").unwrap();
+    assert_eq!(reason, "RestartAllContainersStarted");
+    assert_eq!(message, "container exited with restart policy rule");
+    assert_eq!(condition(&pod, "Initialized").map(|(reason, _)| reason).as_deref(), Some(""));
+    stop.send(true).unwrap();
+    let statuses = |pod: &Pod| {
+        let status = pod.status.clone().unwrap_or_default();
+        let all = [status.init_container_statuses, status.container_statuses];
+        all.into_iter().flatten().flatten().collect::<Vec<_>>()
+    };
+    let is_back = |pod: &Pod| {
+        restarting(pod).as_deref() == Some("False")
+            && statuses(pod).iter().all(|status| status.restart_count == 1 && status.ready)
+    };
+    let pod = site.until("a", is_back).await;
+    for status in statuses(&pod) {
+        // With a grace period they would have ended with 0.
+        let ended = status.last_state.and_then(|state| state.terminated).unwrap();
+        assert_eq!(ended.exit_code, 137, "{}", status.name);
+    }
+    assert!(site.faults.recorded().iter().all(|made| made.call != Call::ExecSync), "no hook is run");
 }
