@@ -266,6 +266,8 @@ impl Provisioner {
             http::Request::delete(path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
         match tokio::time::timeout(REMOVAL_TIMEOUT, self.client.request_text(request)).await {
             Ok(Ok(_)) => Ok(()),
+            // Of an answer that is no Status the client makes one, whose message is that of the agent.
+            Ok(Err(kube::Error::Api(status))) => Err(failed(status.message)),
             Ok(Err(error)) => Err(failed(error.to_string())),
             Err(_) => Err(failed("timeout".to_owned())),
         }

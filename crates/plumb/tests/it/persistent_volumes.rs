@@ -128,17 +128,17 @@ async fn the_data_of_a_claim_outlives_its_pod_and_a_killed_cluster_and_is_remove
 struct Disk(PathBuf);
 
 impl Disk {
-    const SIZE: &str = "size=64m";
+    const OPTIONS: &str = "size=64m,mode=0700";
 
     fn mount(at: PathBuf) -> Self {
         std::fs::create_dir_all(&at).unwrap();
-        mount(Some("tmpfs"), &at, Some("tmpfs"), MsFlags::empty(), Some(Self::SIZE)).unwrap();
+        mount(Some("tmpfs"), &at, Some("tmpfs"), MsFlags::empty(), Some(Self::OPTIONS)).unwrap();
         Self(at)
     }
 
     fn remount(&self, flags: MsFlags) {
         let flags = flags | MsFlags::MS_REMOUNT;
-        mount(Some("tmpfs"), &self.0, Some("tmpfs"), flags, Some(Self::SIZE)).unwrap();
+        mount(Some("tmpfs"), &self.0, Some("tmpfs"), flags, Some(Self::OPTIONS)).unwrap();
     }
 }
 
@@ -178,6 +178,8 @@ async fn event_with(client: &Client, name: &str, reason: &str, part: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn small_and_read_only_disks_and_claims_that_are_deleted_are_events_and_lose_nothing() {
     let Some(machine) = Machine::here() else { return };
+    // A data directory that exists, to which an administrator adds a disk.
+    assert!(Cluster::start_alone(&machine.data()).stop().success());
     let disk = Disk::mount(machine.data().join("volumes-local"));
     let flags = [&PARTS[..], &["--runtime", "builtin", "--pod-network", "none"]].concat();
     let cluster = Cluster::start_with(&machine.data(), &flags);
@@ -216,7 +218,7 @@ async fn small_and_read_only_disks_and_claims_that_are_deleted_are_events_and_lo
     event_with(&client, "second", "FailedMount", "Read-only file system (os error 30)").await;
     pods.delete("first", &DeleteParams::default()).await.unwrap();
     claims.delete("first", &DeleteParams::default()).await.unwrap();
-    let why = "node \"plumb\" cannot remove the directory: ";
+    let why = "node \"plumb\" cannot remove the directory: Read-only file system (os error 30)";
     event_with(&client, &first, "VolumeFailedDelete", why).await;
     assert_eq!(std::fs::read_to_string(path.join("row")).unwrap(), "1");
     disk.remount(MsFlags::empty());
