@@ -30,8 +30,8 @@ impl Installed {
     /// The newest version that is installed.
     pub(super) fn find() -> Option<Self> {
         let versions = fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(Result::ok);
-        let versions = versions.filter_map(|entry| entry.file_name().into_string().ok()?.parse().ok());
-        let version = versions.max_by_key(|version: &u32| *version)?.to_string();
+        let versions = versions.filter_map(|entry| entry.file_name().into_string().ok()?.parse::<u32>().ok());
+        let version = versions.max()?.to_string();
         let programs = Path::new("/usr/lib/postgresql").join(&version).join("bin");
         let is_complete = ["postgres", "initdb", "psql"].iter().all(|name| programs.join(name).exists());
         is_complete.then_some(Self { programs, version })
