@@ -28,8 +28,7 @@ impl Scale<'_> {
             decision.actions.extend(released);
             return;
         }
-        if self.counts.create > 0 {
-            self.create(decision);
+        if self.counts.create > 0 && self.create(decision) {
             return;
         }
         let preparing = self.scope.views.iter().filter(|view| view.state == Stage::PreparingDelete);
@@ -89,7 +88,9 @@ impl Scale<'_> {
         released.map(|view| self.scope.enter(view, Stage::PreparingNormal)).collect()
     }
 
-    fn create(&self, decision: &mut Decision) {
+    /// Creates pods, or waits until it may. False if only further pods are to be created, and the API server would refuse them:
+    /// what is to be deleted does not wait for those.
+    fn create(&self, decision: &mut Decision) -> bool {
         let Counts { create, create_limit, create_current, .. } = *self.counts;
         if create > create_limit {
             decision.notes.push(Note {
@@ -122,6 +123,9 @@ impl Scale<'_> {
         };
         let count = i32::try_from(self.scope.views.len()).unwrap_or(i32::MAX);
         let missing = self.scope.settings.replicas.saturating_sub(count);
+        if is_refused && missing <= 0 {
+            return false;
+        }
         for number in 0..create_limit {
             if is_refused && number >= missing {
                 break;
@@ -147,6 +151,7 @@ impl Scale<'_> {
             let claims = claims.into_iter().filter(|claim| !exists(claim)).collect();
             decision.actions.push(Action::CreatePod { pod: Box::new(pod), claims });
         }
+        true
     }
 
     /// The pods that are too many: of an old revision as far as there are too many of those, then of the update revision.

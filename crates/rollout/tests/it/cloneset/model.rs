@@ -72,6 +72,8 @@ pub(super) struct Model {
     pub(super) broken: BTreeSet<String>,
     /// How much memory the quota allows.
     pub(super) quota: i64,
+    /// Whether no node has the capacity for another pod.
+    pub(super) full: bool,
     revisions: Vec<Arc<ControllerRevision>>,
     settings: Settings,
     failures: Failures,
@@ -152,6 +154,7 @@ impl Model {
             unready: BTreeSet::new(),
             broken: BTreeSet::new(),
             quota: i64::MAX / 2,
+            full: false,
             revisions: Vec::new(),
             settings,
             failures: Failures::default(),
@@ -341,6 +344,24 @@ impl Model {
         self.unready.remove(name);
     }
 
+    /// The container of a pod exits and starts again; it is ready again once its node has acted.
+    pub(super) fn restart(&mut self, name: &str) {
+        let now = at(self.now).to_string();
+        let Some(pod) = self.pods.get_mut(name) else { return };
+        let containers =
+            pod.status.iter_mut().flat_map(|status| status.container_statuses.iter_mut().flatten());
+        let mut has_run = false;
+        for container in containers {
+            has_run = true;
+            container.restart_count += 1;
+            container.ready = false;
+            container.state = Some(object(json!({ "running": { "startedAt": now } })));
+        }
+        if has_run {
+            *pod = set_condition(&set_condition(pod, "ContainersReady", false, &now), "Ready", false, &now);
+        }
+    }
+
     fn fate(&self, name: &str) -> Fate {
         self.fates.get(name).copied().unwrap_or(Fate::Applies)
     }
@@ -360,6 +381,16 @@ impl Model {
         let was_available = Self::is_available(&pod);
         let (mut pod, fate, now) = (pod, self.fate(name), at(self.now).to_string());
         let spec = pod.spec.as_mut().unwrap();
+        if self.full && spec.node_name.is_none() {
+            let status = pod.status.get_or_insert_default();
+            let conditions = status.conditions.get_or_insert_default();
+            conditions.retain(|one| one.type_ != "PodScheduled");
+            conditions.push(object(
+                json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }),
+            ));
+            self.pods.insert(name.to_owned(), pod);
+            return;
+        }
         spec.node_name.get_or_insert_with(|| "node-0".to_owned());
         let (image, resources) =
             (spec.containers[0].image.clone(), spec.containers[0].resources.clone().unwrap());
@@ -384,7 +415,7 @@ impl Model {
         let is_resized = container["resources"] != wire;
         let mut restarts = container["image"] != json!(image);
         let conditions = status.conditions.get_or_insert_default();
-        conditions.retain(|one| one.type_ != "PodResizePending");
+        conditions.retain(|one| !["PodResizePending", "PodScheduled"].contains(&one.type_.as_str()));
         let pending = match fate {
             Fate::Infeasible => Some("Infeasible"),
             Fate::Defers => Some("Deferred"),

@@ -1,9 +1,10 @@
 //! The laws of decisions, for any course of events.
 
-use plumb_rollout::api::OnFailure;
+use jiff::SignedDuration;
+use plumb_rollout::api::{OnFailure, Share};
 use plumb_rollout::cloneset::Action;
 use plumb_rollout::cloneset::status::{FAILED_SCALE, FAILED_UPDATE, rollout};
-use plumb_rollout::engine::Settings;
+use plumb_rollout::engine::{Settings, Step};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::json;
@@ -22,6 +23,10 @@ enum Op {
     Fate(usize, Fate),
     Ready(usize, bool),
     Delete(usize),
+    /// The container of a pod exits and starts again.
+    Restart(usize),
+    /// Whether new pods find no node.
+    Full(bool),
 }
 
 fn template(restarts: bool) -> impl Strategy<Value = Template> {
@@ -58,7 +63,18 @@ fn op(restarts: bool) -> impl Strategy<Value = Op> {
         2 => (0_usize..8, fate).prop_map(|(pod, fate)| Op::Fate(pod, fate)),
         1 => (0_usize..8, any::<bool>()).prop_map(|(pod, ready)| Op::Ready(pod, ready)),
         1 => (0_usize..8).prop_map(Op::Delete),
+        1 => (0_usize..8).prop_map(Op::Restart),
+        1 => any::<bool>().prop_map(Op::Full),
     ]
+}
+
+/// The steps of a canary. Without a pause it waits for a user after each.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (1_u32..4, proptest::option::of(0_i64..100)).prop_map(|(pods, pause)| Step {
+        pods: Share::Count(pods),
+        pause: pause.map(SignedDuration::from_secs),
+    });
+    prop_oneof![2 => Just(Vec::new()), 1 => proptest::collection::vec(step, 1..3)]
 }
 
 fn case() -> impl Strategy<Value = (bool, Vec<Op>)> {
@@ -86,11 +102,12 @@ proptest! {
         recreates in any::<bool>(),
         on_failure in proptest::sample::select(OnFailure::ALL.to_vec()),
         quota in prop_oneof![2 => Just(i64::MAX / 2), 1 => 384_i64..800],
+        steps in steps(),
         (restarts, ops) in case(),
     ) {
         let type_ = if recreates { "ReCreate" } else { "InPlaceIfPossible" };
         let strategy = json!({ "type": type_, "maxUnavailable": max_unavailable, "maxSurge": max_surge });
-        let settings = Settings { on_failure, ..Settings::default() };
+        let settings = Settings { on_failure, steps, ..Settings::default() };
         let first = Template { cpu: 100, memory: 64, image: 0, label: 0, args: 0, restarts, invalid: false };
         let mut model = Model::new(replicas, &strategy, settings, first);
         model.quota = quota;
@@ -121,10 +138,13 @@ proptest! {
                 Op::Ready(at, true) => { let name = name(at); model.unready.remove(&name); }
                 Op::Ready(at, false) => { let name = name(at); model.unready.insert(name); }
                 Op::Delete(at) => { let name = name(at); model.delete(&name); }
+                Op::Restart(at) => { let name = name(at); model.restart(&name); }
+                Op::Full(full) => model.full = full,
             }
             prop_assert!(model.broken.len() <= max_unavailable, "{:?} of {max_unavailable}", model.broken);
         }
         model.unready.clear();
+        model.full = false;
         let last = model.settle();
         let status = model.status();
         let says = status.condition(FAILED_UPDATE).is_some()

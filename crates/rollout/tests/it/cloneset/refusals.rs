@@ -8,10 +8,12 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_client::Api;
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
+use plumb_rollout::engine::Settings;
 use plumb_testkit::{event, until_gone};
 use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, Setup, change, cpu, image, in_place, spec, template, uids};
+use super::model::{Model, Template};
 
 /// Sets what a quota allows, and what is used of it as the API server counts it: no controller of quotas runs.
 async fn set_quota(cluster: &Cluster, hard: Value, used: Value) {
@@ -102,6 +104,25 @@ async fn a_creation_that_failed_and_is_not_needed_any_more_stops_no_update() {
     cluster.merge(change("two", "100m")).await;
     cluster.until_settled(3).await;
     assert!(cluster.until_pods(|pods| pods.len() == 3).await.values().all(|pod| image(pod) == "two"));
+}
+
+#[test]
+fn pods_are_replaced_though_a_quota_refuses_the_pod_that_surges() {
+    let strategy = json!({ "type": "ReCreate", "maxUnavailable": 1, "maxSurge": 1 });
+    let first =
+        Template { cpu: 100, memory: 64, image: 0, label: 0, args: 0, restarts: false, invalid: false };
+    let mut model = Model::new(2, &strategy, Settings::default(), first);
+    let updated = |model: &Model| model.pods.values().filter(|pod| model.follows(pod)).count();
+    // One pod of the new size fits, in the place of one of the old size.
+    model.quota = 192;
+    model.edit(Template { memory: 128, ..first });
+    model.settle();
+    assert_eq!((model.pods.len(), updated(&model)), (2, 1));
+    let status = model.status();
+    assert!(["FailedScale", "FailedUpdate"].iter().any(|type_| status.condition(type_).is_some()));
+    model.quota = 256;
+    model.settle();
+    assert_eq!((model.pods.len(), updated(&model)), (2, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
