@@ -267,6 +267,29 @@ fn the_map_of_changes_names_files_that_exist() {
     }
 }
 
+#[test]
+fn each_attack_of_the_security_page_names_tests_that_exist() {
+    let text = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let (_, table) =
+        text.split_once("| attack | result before | what stops it | test |\n|---|---|---|---|\n").unwrap();
+    let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() >= 35, "{} rows", rows.len());
+    let functions = functions();
+    let exists = |test: &str| {
+        let module = format!("::{}::", test.trim_end_matches("::"));
+        let function = format!("::{}", test.replace("::tests::", "::"));
+        functions.iter().any(|known| known.ends_with(&function) || known.contains(&module))
+    };
+    let is_test = |code: &&str| code.contains(['_', ':']) && !code.contains(char::is_whitespace);
+    for row in rows {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let tests: Vec<&str> = cell.split('`').skip(1).step_by(2).filter(is_test).collect();
+        assert!(!tests.is_empty(), "no test: {row}");
+        let missing: Vec<&&str> = tests.iter().filter(|test| !exists(test)).collect();
+        assert!(missing.is_empty(), "{missing:?} do not exist: {row}");
+    }
+}
+
 /// The functions of all crates, each with the path of its module: `nodes::memory::a_limit_is_lowered`.
 fn functions() -> Vec<String> {
     let mut functions = Vec::new();
