@@ -41,6 +41,13 @@ pub fn on_node_at_least(
     total_requests(spec, status, counting, rules.resize_pod_level, Some(if_missing))
 }
 
+/// The requests of a pod on its node that count whatever becomes of a resize that the node has deferred: per container the
+/// maximum of allocated and actual. The node's allocation manager counts pods so. A pod that has ended counts for zero.
+pub fn held(pod: &Pod) -> Result<ResourceList, BadQuantity> {
+    let Some(spec) = counted_spec(pod) else { return Ok(ResourceList::default()) };
+    total_requests(spec, pod.status.as_ref(), Counting::STATUS_ONLY, true, None)
+}
+
 /// The usage of a pod in its namespace's quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaUsage {
@@ -79,6 +86,7 @@ struct Counting {
 
 impl Counting {
     const SPEC_ONLY: Self = Self { desired: true, status: false };
+    const STATUS_ONLY: Self = Self { desired: false, status: true };
 
     fn of(pod: &Pod, rules: &Rules) -> Self {
         if !rules.resize {
@@ -104,14 +112,24 @@ fn word(pod: &Pod) -> Option<PodResizeStatus> {
     word.filter(|word| !word.is_empty()).map(PodResizeStatus::read)
 }
 
-/// Whether the node has reported the resize as infeasible. `status.resize`, if the dialect has it, is newer than the
-/// condition: the API server sets it to `Proposed` when the spec changes again.
+/// Whether the node has reported the resize as infeasible.
 pub fn is_refused(pod: &Pod) -> bool {
+    is_pending(pod, PodResizeStatus::Infeasible)
+}
+
+/// Whether the node has deferred the resize.
+pub fn is_deferred(pod: &Pod) -> bool {
+    is_pending(pod, PodResizeStatus::Deferred)
+}
+
+/// Whether the node has reported a resize as pending for this reason. `status.resize`, if the dialect has it, is newer than the
+/// condition: the API server sets it to `Proposed` when the spec changes again.
+fn is_pending(pod: &Pod, reason: PodResizeStatus) -> bool {
     if let Some(word) = word(pod) {
-        return word == PodResizeStatus::Infeasible;
+        return word == reason;
     }
     let pending = pod.status.as_ref().and_then(|status| condition(status, PENDING));
-    pending.is_some_and(|pending| pending.reason.as_deref() == Some(PodResizeStatus::Infeasible.name()))
+    pending.is_some_and(|pending| pending.reason.as_deref() == Some(reason.name()))
 }
 
 fn total_requests(

@@ -23,6 +23,7 @@
 //! | which defaults does the API server set? | [`defaulting`], [`alpha`] |
 //! | is the change valid? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
 //! | does the node admit it? | [`admission`], and in which order: [`queue`] |
+//! | which pods make it fit, as few as possible? | [`fewest`] |
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
 //! | may a node raise a limit itself, and by how much? | [`growth`] |
 //! | how do resources and cgroup values convert? | [`cgroup`], [`oom`] |
@@ -40,6 +41,7 @@ pub mod announced;
 pub mod cgroup;
 pub mod defaulting;
 pub mod features;
+pub mod fewest;
 pub mod growth;
 pub mod limit_range;
 pub mod list;

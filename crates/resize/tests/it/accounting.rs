@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use plumb_features::FeatureGates;
-use plumb_resize::accounting::{QuotaUsage, in_quota, on_node, requested};
+use plumb_resize::accounting::{QuotaUsage, held, in_quota, is_deferred, on_node, requested};
 use plumb_resize::admission::{Ledger, LedgerEntry};
 use plumb_resize::features;
 use plumb_resize::list::ResourceList;
@@ -125,6 +125,10 @@ fn the_larger_counts_of_what_still_can_be() {
                     "{name}: before it has one"
                 );
 
+                let expected = known.unwrap_or(desired);
+                assert_eq!(held(&pod), Ok(amounts(&format!("cpu={expected}"))), "{name}: held");
+                assert_eq!(is_deferred(&pod), stands == Stands::Deferred, "{name}");
+
                 let usage = in_quota(&pod, &rules).unwrap();
                 let expected = if refused { known.unwrap_or(desired) } else { largest };
                 assert_eq!(
@@ -193,6 +197,7 @@ fn a_pod_that_has_ended_counts_for_nothing() {
         for (_, rules) in dialects() {
             assert_eq!(on_node(&ended, &rules), Ok(ResourceList::default()), "{phase}");
             assert_eq!(in_quota(&ended, &rules), Ok(QuotaUsage::default()), "{phase}");
+            assert_eq!(held(&ended), Ok(ResourceList::default()), "{phase}");
         }
     }
     assert_eq!(on_node(&Pod::default(), &Rules::kep()), Ok(ResourceList::default()), "no spec");

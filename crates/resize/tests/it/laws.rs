@@ -2,6 +2,7 @@
 
 mod capacity;
 mod cgroup;
+mod fewest;
 mod memory;
 mod plan;
 mod queue;
