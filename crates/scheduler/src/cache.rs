@@ -12,6 +12,8 @@ use plumb_placement::volumes::local_volumes_capacity;
 use plumb_placement::{HostPort, Labels, Toleration};
 use plumb_resize::Quantity;
 use plumb_resize::list::{BadQuantity, ResourceList};
+use plumb_resize::queue::DeferredResize;
+use plumb_resize::resource::Amounts;
 
 use crate::existing_terms::ExistingTerms;
 use crate::free_index::{Free, FreeIndex, NOT_SCHEDULABLE};
@@ -39,8 +41,19 @@ pub(crate) struct PodInfo {
     pub(crate) terminating: bool,
     /// A scheduler preempted it.
     pub(crate) preempted: bool,
-    /// Its resize is deferred.
-    pub(crate) deferred: bool,
+    /// The object stands for a static pod of the node, which its deletion does not end.
+    pub(crate) mirror: bool,
+    /// Its deferred resize.
+    pub(crate) deferred: Option<Deferred>,
+}
+
+/// A resize that the node has deferred.
+#[derive(Clone, Debug)]
+pub(crate) struct Deferred {
+    /// What is allocated and actual.
+    pub(crate) held: Amounts,
+    /// When the node retries it.
+    pub(crate) turn: DeferredResize,
 }
 
 /// The parts of a Node object that filters and scores read.

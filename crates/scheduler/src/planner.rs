@@ -6,9 +6,10 @@
 
 mod bindings;
 mod requeue;
+mod resizes;
 mod set_aside;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -23,11 +24,12 @@ use crate::algorithm::{Algorithm, ScheduleResult};
 use crate::cache::{Cache, NodeProperties, PodInfo, Uid};
 use crate::features::RESIZE_PREEMPTION;
 use crate::pod_state::{PendingPod, PodState, read};
-use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt, preempt_for_resize};
+use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt};
 use crate::queue::{Added, Depths, Queue, QueuedPodInfo};
 use crate::requirements::EquivalenceClasses;
 use crate::volumes::VolumeBinding;
 use bindings::PendingBindings;
+use resizes::DeferredResizes;
 pub use set_aside::CurrentPod;
 use set_aside::SetAsidePods;
 
@@ -160,8 +162,7 @@ pub struct Planner {
     uids: HashMap<ObjectRef, Uid>,
     /// The nominated nodes of pending pods.
     nominations: HashMap<Uid, String>,
-    /// Pods whose deferred resize may need preemption.
-    deferred_resizes: BTreeSet<Uid>,
+    deferred_resizes: DeferredResizes,
     decisions: VecDeque<Decision>,
     /// The pod that the planner reads or decides about.
     current: Option<CurrentPod>,
@@ -183,7 +184,7 @@ impl Planner {
             pending_bindings: PendingBindings::default(),
             uids: HashMap::new(),
             nominations: HashMap::new(),
-            deferred_resizes: BTreeSet::new(),
+            deferred_resizes: DeferredResizes::default(),
             decisions: VecDeque::new(),
             current: None,
             set_aside: SetAsidePods::default(),
@@ -273,8 +274,8 @@ impl Planner {
                 self.dequeue(&uid, &pod.class);
                 self.assumed.remove(&uid);
                 self.forget_bindings(&uid);
-                if self.settings.preempt_for_resizes && pod.deferred {
-                    self.deferred_resizes.insert(uid.clone());
+                if self.settings.preempt_for_resizes && pod.deferred.is_some() {
+                    self.deferred_resizes.extend([uid.clone()]);
                 }
                 self.cache.update_pod(&node, *pod);
             }
@@ -367,10 +368,8 @@ impl Planner {
         if let Some(decision) = self.decisions.pop_front() {
             return Some(decision);
         }
-        while let Some(uid) = self.deferred_resizes.pop_first() {
-            if let Some(preemption) = self.preempt_for_resize(&uid) {
-                return Some(Decision::PreemptForResize(preemption));
-            }
+        if let Some(preemption) = self.next_preemption_for_resize(now) {
+            return Some(Decision::PreemptForResize(preemption));
         }
         let queued = self.queue.pop(now)?;
         // The failure of a class does not hold for its nominated pods: to others the nominated node is not free.
@@ -457,21 +456,6 @@ impl Planner {
         }
     }
 
-    /// Preempts pods for a deferred resize.
-    fn preempt_for_resize(&mut self, uid: &Uid) -> Option<Preemption> {
-        let (slot, pod) = self.cache.find_pod(uid)?;
-        let pod = pod.clone();
-        self.begin(CurrentPod { pod: PodRef::assigned(&pod), is_assigned: true });
-        if !pod.deferred || !pod.class.preempts {
-            return None;
-        }
-        let budgets: Vec<Budget> = self.budgets.all().iter().map(|budget| Budget::read(budget)).collect();
-        let budgets: Vec<&Budget> = budgets.iter().collect();
-        let candidate = preempt_for_resize(&mut self.cache, slot, pod.class.priority, &budgets)?;
-        let node = self.cache.node_info(slot).name.clone();
-        Some(preemption(&candidate, node, PodRef::assigned(&pod), true))
-    }
-
     /// Handles a binding that failed: the pod is no longer assumed, and is retried after a backoff.
     pub fn binding_failed(&mut self, uid: &str, now: Instant) {
         // If the pod is not assumed any more, its assignment or deletion was observed meanwhile.
@@ -484,6 +468,7 @@ impl Planner {
 
     /// Handles a preemption that failed: the preemptor is retried.
     pub fn preemption_failed(&mut self, preemptor: &str, now: Instant) {
+        self.deferred_resizes.failed(preemptor, now);
         if let Some(class) = self.queue.get(preemptor).map(|queued| queued.pod.class.id) {
             self.queue.activate_class(class, Some(preemptor), now);
         }
@@ -509,9 +494,10 @@ impl Planner {
         }
     }
 
-    /// When the next backoff ends, or the time of volumes that are being bound.
+    /// When the next backoff ends, the time of volumes that are being bound, or a preemption is retried.
     pub fn due(&self) -> Option<Instant> {
-        [self.queue.due(), self.pending_bindings.due()].into_iter().flatten().min()
+        let due = [self.queue.due(), self.pending_bindings.due(), self.deferred_resizes.due()];
+        due.into_iter().flatten().min()
     }
 
     /// The number of pending pods by queue.

@@ -1,16 +1,20 @@
 //! What the scheduler reads of a pod.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use plumb_controller_runtime::pods::{has_ended, is_terminating};
 use plumb_resize::Quantity;
-use plumb_resize::accounting::{on_node, on_node_at_least, requested};
+use plumb_resize::accounting::{held, is_deferred, on_node, on_node_at_least, requested};
 use plumb_resize::list::{BadQuantity, ResourceList};
+use plumb_resize::qos::QosClass;
+use plumb_resize::queue::DeferredResize;
+use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{PENDING, condition};
 
-use crate::cache::{PodInfo, Uid};
+use crate::cache::{Deferred, PodInfo, Uid};
 use crate::requirements::{EquivalenceClass, EquivalenceClasses, Requirements};
 use crate::resources::Resources;
 
@@ -21,6 +25,8 @@ const DEFAULT_MEMORY_REQUEST: i64 = 200 * 1024 * 1024;
 /// The condition of a pod that is about to be disrupted, and its reason if a scheduler preempts the pod.
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub(crate) const BY_SCHEDULER: &str = "PreemptionByScheduler";
+/// The annotation of a pod that stands for a static pod of a node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The condition that says whether a pod has a node.
 pub(crate) const SCHEDULED: &str = "PodScheduled";
 
@@ -59,7 +65,8 @@ impl PendingPod {
             started: None,
             terminating: false,
             preempted: false,
-            deferred: false,
+            mirror: false,
+            deferred: None,
         }
     }
 }
@@ -108,9 +115,8 @@ pub(crate) fn read(
     let name = pod.metadata.name.clone().unwrap_or_default();
     if let Some(node) = node {
         let target = condition(status, DISRUPTION_TARGET);
-        let is_deferred = condition(status, PENDING)
-            .is_some_and(|one| one.reason.as_deref() == Some("Deferred"))
-            || status.resize.as_deref() == Some("Deferred");
+        let is_mirror = |annotations: &BTreeMap<String, String>| annotations.contains_key(MIRROR);
+        let deferred = (is_deferred(pod) && !terminating).then(|| deferred(pod, &requests)).transpose()?;
         let pod = PodInfo {
             uid,
             namespace,
@@ -121,7 +127,8 @@ pub(crate) fn read(
             started: status.start_time.as_ref().map(|time| time.0),
             terminating,
             preempted: target.is_some_and(|one| one.reason.as_deref() == Some(BY_SCHEDULER)),
-            deferred: is_deferred && !terminating,
+            mirror: pod.metadata.annotations.as_ref().is_some_and(is_mirror),
+            deferred,
         };
         return Ok(PodState::Assigned(node, Box::new(pod)));
     }
@@ -141,6 +148,22 @@ pub(crate) fn read(
         requests,
         non_zero_requests,
     })))
+}
+
+/// The deferred resize of a pod that is accounted for with these requests.
+fn deferred(pod: &Pod, requests: &Resources) -> Result<Deferred, BadQuantity> {
+    let held = Resources::read(&held(pod)?);
+    let held = Amounts::new(held.cpu, held.memory);
+    let pending = pod.status.as_ref().and_then(|status| condition(status, PENDING));
+    let since = pending.and_then(|pending| pending.last_transition_time.as_ref());
+    let turn = DeferredResize {
+        pod: pod.metadata.uid.clone().unwrap_or_default(),
+        grows: !Amounts::new(requests.cpu, requests.memory).within(held),
+        priority: pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0),
+        qos: QosClass::of_pod(pod)?,
+        since: since.map(|since| since.0.as_millisecond()),
+    };
+    Ok(Deferred { held, turn })
 }
 
 /// Whether every container requests cpu and memory.

@@ -5,6 +5,8 @@
 //! the most important first. The others are the victims. Of the candidate nodes the one with the smallest cost is selected.
 //! The cache is unchanged afterwards.
 
+mod for_resize;
+
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use crate::algorithm::Diagnosis;
 use crate::cache::{Cache, NodeInfo, PodInfo};
 use crate::filter::{CycleState, FilterFailure, Queries};
 use crate::requirements::Requirements;
+
+pub(crate) use for_resize::preempt_for_resize;
 
 /// The search ends with a tenth of the nodes as candidates, but at least with this number: the defaults of upstream's
 /// `minCandidateNodesPercentage` and `minCandidateNodesAbsolute`.
@@ -161,27 +165,6 @@ pub(crate) fn preempt(
     }
     failures.count("Preemption is not helpful for scheduling", cache.len() - explained);
     Err(PreemptionFailure::NotHelpful(failures.message()))
-}
-
-/// Selects victims on a node so that the resizes of the other pods fit it.
-pub(crate) fn preempt_for_resize(
-    cache: &mut Cache,
-    slot: usize,
-    priority: i32,
-    budgets: &[&Budget],
-) -> Option<Candidate> {
-    let filter = |cache: &Cache| {
-        let node_info = cache.node_info(slot);
-        let properties = node_info.properties.as_ref()?;
-        let over = node_info.requested.cpu > properties.allocatable.cpu
-            || node_info.requested.memory > properties.allocatable.memory;
-        over.then_some(FilterFailure::InsufficientResources { reasons: Vec::new(), even_if_empty: false })
-    };
-    // The pods that terminate already may free enough.
-    if filter(cache).is_none() || has_terminating_victims(cache.node_info(slot), priority) {
-        return None;
-    }
-    select_victims(cache, slot, priority, budgets, |cache| filter(cache)).ok()
 }
 
 /// Whether pods of lower priority that were preempted are still terminating.

@@ -20,7 +20,7 @@ impl Planner {
         if self.settings.preempt_for_resizes {
             let node_infos = changes.nodes.iter().map(|slot| self.cache.node_info(*slot));
             let deferred =
-                node_infos.flat_map(|node_info| node_info.pods.values()).filter(|pod| pod.deferred);
+                node_infos.flat_map(|node_info| node_info.pods.values()).filter(|pod| pod.deferred.is_some());
             self.deferred_resizes.extend(deferred.map(|pod| pod.uid.clone()));
         }
         for slot in &changes.nodes {

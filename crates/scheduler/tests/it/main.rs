@@ -11,4 +11,5 @@ mod live;
 mod messages;
 mod preemption;
 mod queue;
+mod resize_preemption;
 mod volumes;

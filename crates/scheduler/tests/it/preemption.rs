@@ -1,9 +1,5 @@
-//! Preemption: victims, nominations, disruption budgets, resizes.
+//! Preemption: victims, nominations, disruption budgets.
 
-use plumb_features::FeatureGates;
-use plumb_resize::rules::Rules;
-use plumb_scheduler::Settings;
-use plumb_scheduler::features::RESIZE_PREEMPTION;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, node, pod};
@@ -230,62 +226,4 @@ fn pods_that_anti_affinity_or_ports_conflict_with_are_preempted() {
     cluster.run_until_idle();
     assert_eq!(victims(&cluster), [("n".to_owned(), vec!["loud".to_owned()])]);
     assert_eq!(cluster.node_of("p"), Some("n"));
-}
-
-/// A pod whose resize is deferred.
-fn deferred(name: &str, allocated: i64, desired: i64, priority: i32) -> k8s_openapi::api::core::v1::Pod {
-    let list = |cpu: i64| json!({ "cpu": format!("{cpu}m"), "memory": "1Mi" });
-    pod(
-        name,
-        desired,
-        json!({
-            "spec": { "priority": priority, "nodeName": "n" },
-            "status": {
-                "phase": "Running", "resize": "Deferred",
-                "conditions": [{ "type": "PodResizePending", "status": "True", "reason": "Deferred" }],
-                "containerStatuses": [{
-                    "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-                    "allocatedResources": list(allocated), "resources": { "requests": list(allocated) },
-                }],
-            },
-        }),
-    )
-}
-
-#[test]
-fn pods_are_preempted_for_a_deferred_resize_if_the_gate_is_on() {
-    let cluster = |preempt_for_resizes: bool, priority: i32, desired: i64| {
-        let gates = FeatureGates::default().with(&RESIZE_PREEMPTION, preempt_for_resizes);
-        let settings = Settings::new(Rules::kep()).with_features(&gates);
-        let mut cluster = Cluster::with(settings, [node("n", 4, "a")]);
-        cluster.update(running("low", 1000, "n", 0, EARLY));
-        cluster.update(running("mid", 1000, "n", 5, EARLY));
-        cluster.update(deferred("grows", 2000, desired, priority));
-        cluster.run_until_idle();
-        victims(&cluster)
-    };
-    assert_eq!(cluster(false, 10, 3000), []);
-    assert_eq!(cluster(true, 10, 3000), [("n".to_owned(), vec!["low".to_owned()])]);
-    let both = vec!["mid".to_owned(), "low".to_owned()];
-    assert_eq!(cluster(true, 10, 4000), [("n".to_owned(), both)]);
-    assert_eq!(cluster(true, 10, 5000), [], "it would not fit even then");
-    assert_eq!(cluster(true, 0, 3000), [], "no pod has a lower priority");
-}
-
-#[test]
-fn a_deferred_resize_does_not_preempt_twice() {
-    let settings = Settings { preempt_for_resizes: true, ..Settings::new(Rules::kep()) };
-    let mut cluster = Cluster::with(settings, [node("n", 4, "a")]);
-    cluster.graceful = true;
-    cluster.update(running("low", 1000, "n", 0, EARLY));
-    cluster.update(running("mid", 1000, "n", 5, EARLY));
-    cluster.update(deferred("grows", 2000, 3000, 10));
-    cluster.run_until_idle();
-    cluster.update(deferred("grows", 2000, 3000, 10));
-    cluster.pass(10);
-    cluster.run_until_idle();
-    assert_eq!(victims(&cluster).len(), 1);
-    cluster.delete("low");
-    cluster.run_until_idle();
-    assert_eq!(victims(&cluster).len(), 1);
 }
