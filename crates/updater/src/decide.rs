@@ -20,6 +20,7 @@ use crate::mode::{Actuation, Modes, NoActuation};
 use crate::obstacle::Obstacle;
 use crate::oom_hold::OomHold;
 use crate::priority::{self, Priority, Verdict, lacks_memory, verdict};
+use crate::shrink_first::NodeDecision;
 use crate::state::{Owner, PodState, Recommendation};
 
 /// After which time something is read again that no watch reports.
@@ -96,6 +97,8 @@ pub struct Subject {
     pub arrival: u64,
     /// What recent OOM kills hold back for it, see [`oom_hold`](super::oom_hold).
     pub oom_hold: Option<OomHold>,
+    /// What the plan of its node says about it, see [`shrink_first`](super::shrink_first).
+    pub node_decision: NodeDecision,
 }
 
 /// The state of a pod that is not due.
@@ -114,7 +117,7 @@ pub enum Standing {
 /// The pods of a VPA by whether they are due.
 #[derive(Clone, Debug, Default)]
 pub struct Triage {
-    /// The live pods that are due, by position, the most urgent first.
+    /// The live pods that are due, by position: those that shrink so that others fit, then the most urgent first.
     pub due: Vec<usize>,
     /// The live pods that are not due, by position.
     pub others: Vec<(usize, Standing)>,
@@ -130,6 +133,7 @@ pub fn triage(
     now: Timestamp,
 ) -> Triage {
     let mut triage = Triage::default();
+    let mut shrinks: Vec<usize> = Vec::new();
     let mut due: Vec<(Priority, usize)> = Vec::new();
     for (position, subject) in subjects.iter().enumerate().filter(|(_, subject)| subject.pod.is_live()) {
         if subject.pod.boosted {
@@ -141,6 +145,10 @@ pub fn triage(
             triage.others.push((position, Standing::NoRecommendation));
             continue;
         };
+        if subject.node_decision == NodeDecision::ShrinkFirst {
+            shrinks.push(position);
+            continue;
+        }
         match verdict(&subject.pod, recommendation, settings, policy.evict_after_oom, now) {
             Verdict::Update(priority) => due.push((priority, position)),
             Verdict::Leave(at) => {
@@ -154,7 +162,7 @@ pub fn triage(
     due.sort_by(|(a, at), (b, bt)| {
         b.cmp(a).then_with(|| subjects[*at].pod.object.cmp(&subjects[*bt].pod.object))
     });
-    triage.due = due.into_iter().map(|(_, position)| position).collect();
+    triage.due = shrinks.into_iter().chain(due.into_iter().map(|(_, position)| position)).collect();
     triage
 }
 
@@ -269,6 +277,10 @@ pub fn plan(
             let decide = |position: &usize| {
                 let subject = &subjects[*position];
                 let decision = ask(subject, &mut groups, settings, surroundings, |question| {
+                    if subject.node_decision == NodeDecision::ShrinkFirst {
+                        // Not evicted for another pod.
+                        return Recreating::InPlace(decide_in_place(question));
+                    }
                     let decision =
                         decide_recreating(question, in_place_first, policy, settings, surroundings);
                     if in_place_first {
@@ -370,6 +382,7 @@ fn ask<D>(
         observed: subject.observed,
         not_before: subject.backoff.as_ref(),
         oom_hold: subject.oom_hold,
+        node_decision: subject.node_decision,
         skip_budget: settings.skip_budget,
         now: surroundings.now,
     }))

@@ -35,6 +35,7 @@ use crate::budget::Group;
 use crate::obstacle::Obstacle;
 use crate::oom_hold::OomHold;
 use crate::requirements::admit_eviction;
+use crate::shrink_first::NodeDecision;
 use crate::state::{Phase, PodState, Recommendation};
 
 /// How long a node may take to report a resize. A kubelet of Kubernetes 1.33 reports conditions without a generation: until then
@@ -58,6 +59,8 @@ pub struct Question<'a> {
     pub not_before: Option<&'a Backoff>,
     /// What recent OOM kills hold back.
     pub oom_hold: Option<OomHold>,
+    /// What the plan of its node says about it.
+    pub node_decision: NodeDecision,
     /// `in-place-skip-disruption-budget`.
     pub skip_budget: bool,
     /// The time.
@@ -171,6 +174,8 @@ pub enum Wait {
         since: Timestamp,
         /// The message of the node.
         message: String,
+        /// Whether it would not fit even if all other pods of the node shrank to what is recommended for them.
+        no_shrink_helps: bool,
         /// Whether the recommendation is another one than the resize is for.
         newer: bool,
     },
@@ -267,8 +272,11 @@ impl fmt::Display for Wait {
             }
             Self::MinReplicas => f.write_str("fewer replicas are alive than minReplicas requires"),
             Self::Budget => f.write_str("as many replicas as may be are disrupted"),
-            Self::Deferred { message, newer: is_newer, .. } => {
-                write!(f, "the node deferred the resize: {message}{}", newer(is_newer))
+            Self::Deferred { message, no_shrink_helps, newer: is_newer, .. } => {
+                let stuck =
+                    "; it would not fit if all other pods of the node shrank to their recommendations";
+                let stuck = if *no_shrink_helps { stuck } else { "" };
+                write!(f, "the node deferred the resize: {message}{stuck}{}", newer(is_newer))
             }
             Self::InProgress { newer: is_newer, .. } => {
                 write!(f, "the node is actuating the resize{}", newer(is_newer))
@@ -487,7 +495,10 @@ fn wait_for_node(question: &Question<'_>) -> Option<Wait> {
         Stage::Applied | Stage::Infeasible { .. } => None,
         Stage::Proposed => Some(Wait::Proposed { since, newer }),
         Stage::InProgress => Some(Wait::InProgress { since, newer }),
-        Stage::Deferred { message } => Some(Wait::Deferred { since, message: message.clone(), newer }),
+        Stage::Deferred { message } => {
+            let no_shrink_helps = question.node_decision == NodeDecision::NoShrinkHelps;
+            Some(Wait::Deferred { since, message: message.clone(), no_shrink_helps, newer })
+        }
         Stage::Failing { message } => Some(Wait::Error { message: message.clone(), newer }),
     }
 }

@@ -6,6 +6,8 @@
 //!        (event)              (read, cached)              (event)
 //! ```
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -24,9 +26,12 @@ use plumb_vpa::vpas::VpaIndex;
 use plumb_vpa_api::{Resources, VerticalPodAutoscaler};
 use tokio::time::Instant;
 
+pub use self::nodes::MayLower;
+use self::nodes::{Counted, deferral};
 use crate::attempt::Record;
 use crate::decide::Subject;
 use crate::in_place::Backoff;
+use crate::shrink_first::NodeDecision;
 use crate::state::{ContainerRecommendation, PodState, Recommendation};
 
 /// The key of a reconcile.
@@ -49,6 +54,8 @@ pub struct Index {
     owners: HashMap<ControllerRef, Owned>,
     by_topmost: HashMap<ControllerRef, BTreeSet<ControllerRef>>,
     on_node: HashMap<String, BTreeSet<ObjectRef>>,
+    /// The pods of nodes whose resizes are deferred.
+    deferred_on: HashMap<String, BTreeSet<ObjectRef>>,
     nodes: HashMap<String, NodeState>,
     /// The merged limit ranges of namespaces, and how often they have changed.
     ranges: HashMap<String, (LimitRanges, u64)>,
@@ -96,6 +103,8 @@ struct Tracked {
     pod: Arc<Pod>,
     /// Parsed at the first use.
     state: Option<Parsed>,
+    /// Likewise.
+    counted: Option<Result<Counted, ()>>,
     /// The recommendation for its containers.
     recommended: Option<Recommended>,
     /// When its generation was first observed.
@@ -211,20 +220,25 @@ impl Index {
     /// A pod was created, changed or deleted.
     pub fn apply_pod(&mut self, key: &ObjectRef, pod: Option<Arc<Pod>>, now: Timestamp) -> Vec<Key> {
         let before = self.pods.remove(key);
+        let was_deferred = before.as_ref().and_then(|before| deferral(&before.pod));
+        let is_deferred = pod.as_deref().and_then(deferral);
         let owner_before =
             before.as_ref().and_then(|before| ControllerRef::controller_of(&before.pod.metadata));
         if let Some(before) = &before {
             self.unlink(key, &before.pod, owner_before.as_ref());
         }
         let mut keys = owner_before.as_ref().map(|owner| self.because_of(owner)).unwrap_or_default();
+        keys.extend(self.set_deferral(key, was_deferred, is_deferred));
         let Some(pod) = pod else { return keys };
-        let Some(owner) = ControllerRef::controller_of(&pod.metadata) else { return keys };
         if let Some(node) = node_of(&pod) {
             self.on_node.entry(node.to_owned()).or_default().insert(key.clone());
         }
-        self.owners.entry(owner.clone()).or_default().pods.insert(key.clone());
+        // A pod without a controller is of no VPA, but counts on its node.
+        let owner = ControllerRef::controller_of(&pod.metadata);
         self.arrivals += 1;
         self.pods.insert(key.clone(), tracked(pod, before, now, self.arrivals));
+        let Some(owner) = owner else { return keys };
+        self.owners.entry(owner.clone()).or_default().pods.insert(key.clone());
         if owner_before.as_ref() != Some(&owner) {
             keys.extend(self.because_of(&owner));
         }
@@ -323,10 +337,7 @@ impl Index {
             Some(after) => self.nodes.insert(name.to_owned(), after),
             None => self.nodes.remove(name),
         };
-        let pods = self.on_node.get(name).into_iter().flatten();
-        let owners: BTreeSet<ControllerRef> =
-            pods.filter_map(|pod| ControllerRef::controller_of(&self.pods.get(pod)?.pod.metadata)).collect();
-        owners.iter().flat_map(|owner| self.because_of(owner)).collect()
+        self.because_of_node(name)
     }
 
     /// The limit ranges of a namespace have changed.
@@ -433,6 +444,7 @@ impl Index {
                 backoff: tracked.memory.backoff.clone(),
                 arrival: tracked.arrival,
                 oom_hold: None,
+                node_decision: NodeDecision::None,
             });
             gathered.pods.push(tracked.pod.clone());
         }
@@ -482,7 +494,7 @@ fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp, arrivals: u64
     if is_rewritten || memory.record.as_ref().is_some_and(|known| *known == record) {
         memory.record = None;
     }
-    Tracked { pod, state: None, recommended: None, observed, arrival, memory }
+    Tracked { pod, state: None, counted: None, recommended: None, observed, arrival, memory }
 }
 
 impl Tracked {
@@ -501,6 +513,11 @@ impl Tracked {
             }
         });
         parsed.clone().ok()
+    }
+
+    fn counted(&mut self) -> Option<Counted> {
+        let pod = &self.pod;
+        self.counted.get_or_insert_with(|| Counted::of(pod).map_err(drop)).ok()
     }
 
     fn recommendation(

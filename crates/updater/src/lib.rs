@@ -21,6 +21,7 @@
 //! | do evicted pods come back without the recommendation? | [`pace`] |
 //! | may memory be lowered so far? | [`memory_guard`] |
 //! | is the recommendation from before an OOM kill? | [`oom_hold`] |
+//! | does a pod shrink so that another one on its node can grow? | [`shrink_first`] |
 //!
 //! **Invariant: the update mode `InPlace` never evicts.** It is decided by [`in_place::decide_in_place`], whose answer has
 //! no variant for an eviction, and performed by an [`actuate::InPlaceActuator`], which holds no evictor.
@@ -48,6 +49,7 @@ pub mod refusal;
 pub mod report;
 pub mod requirements;
 pub mod run;
+pub mod shrink_first;
 pub mod state;
 mod unboost;
 

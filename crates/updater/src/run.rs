@@ -263,7 +263,8 @@ impl Inner {
             // Another condition is no reason to act; it may be that ours is missing, which the next pass finds.
             if is_own { Vec::new() } else { keys }
         });
-        self.on_change(&self.config.informers.pods, |inner, key, change| {
+        // Pods of namespaces that are not updated count on their nodes, too.
+        self.on_any_change(&self.config.informers.pods, |inner, key, change| {
             let now = inner.config.clock.now();
             inner.index.lock().apply_pod(key, change.after.cloned(), now)
         });
@@ -283,7 +284,20 @@ impl Inner {
         });
     }
 
+    /// Handles the changes of objects of the namespaces that are updated, and of no namespace.
     fn on_change<K: Watchable>(
+        self: &Arc<Self>,
+        store: &Arc<Store<K>>,
+        keys: impl Fn(&Self, &ObjectRef, &Change<'_, K>) -> Vec<Key> + Send + Sync + 'static,
+    ) {
+        self.on_any_change(store, move |inner, key, change| {
+            let is_updated =
+                key.namespace.is_empty() || inner.config.informers.namespaces().contains(&key.namespace);
+            if is_updated { keys(inner, key, change) } else { Vec::new() }
+        });
+    }
+
+    fn on_any_change<K: Watchable>(
         self: &Arc<Self>,
         store: &Arc<Store<K>>,
         keys: impl Fn(&Self, &ObjectRef, &Change<'_, K>) -> Vec<Key> + Send + Sync + 'static,
@@ -293,9 +307,6 @@ impl Inner {
         store.add_handler(move |change| {
             let (Some(inner), Some(object)) = (inner.upgrade(), change.latest()) else { return };
             let key = ObjectRef::of(&**object);
-            if !key.namespace.is_empty() && !inner.config.informers.namespaces().contains(&key.namespace) {
-                return;
-            }
             for key in keys(&inner, &key, change) {
                 inner.queue.add(key);
             }

@@ -26,6 +26,12 @@ impl Inner {
         self.emit(of_vpa(vpa), NewEvent::normal("InPlaceResizedPod", message));
     }
 
+    /// Emits why a pod was resized that is within its recommended bounds.
+    pub(super) fn emit_shrunk_first(&self, pod: &PodState) {
+        let message = "Requests were lowered to the recommendation, since a resize of another pod on the node is deferred.";
+        self.emit(of_pod(pod), NewEvent::normal("ShrunkForDeferredResize", message));
+    }
+
     /// Emits that a pod was evicted.
     pub(super) fn emit_evicted(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, cause: &Cause) {
         let why = if *cause == Cause::Mode { String::new() } else { format!(" In place: {cause}.") };

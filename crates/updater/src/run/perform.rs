@@ -19,6 +19,7 @@ use crate::decide::{Plan, Subject};
 use crate::in_place::{Backoff, Cause, InPlace, Recreating};
 use crate::index::Gathered;
 use crate::refusal::{Refusal, RefusalAction};
+use crate::shrink_first::NodeDecision;
 
 /// For how long a plan is valid while a pod waits for the rate limit.
 const PLAN_VALID_FOR: Duration = Duration::from_secs(1);
@@ -141,6 +142,9 @@ impl Inner {
                 }
                 self.config.updater_metrics.updated(task.key);
                 self.emit_resized(task.vpa, pod);
+                if task.subject.node_decision == NodeDecision::ShrinkFirst {
+                    self.emit_shrunk_first(pod);
+                }
                 // A condition without a generation is not about this resize for a while.
                 let is_recorded = task.records_accepted || pod.stage_condition.without_generation;
                 let accepted = is_recorded.then(|| Accepted { generation, at: self.config.clock.now() });

@@ -9,20 +9,23 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use plumb_controller_runtime::ObjectRef;
+use plumb_resize::resource::PerResource;
 use plumb_vpa::boost::is_left_out;
 use plumb_vpa::recommendation::LimitRanges;
 use plumb_vpa::target::ControllerRef;
+use plumb_vpa_api::VerticalPodAutoscaler;
 use tokio::time::Instant;
 
 use super::{Inner, kills_counted_until, recommendation_of};
-use crate::decide::{Plan, Policy, Surroundings, Triage, owners_to_read, plan, triage};
+use crate::decide::{Plan, Policy, Subject, Surroundings, Triage, owners_to_read, plan, triage};
 use crate::index::Gathered;
 use crate::metrics::Step;
 use crate::mode::Actuation;
 use crate::obstacle::{self, Obstacle, obstacle, resized};
-use crate::options::Options;
 use crate::pace::Pause;
 use crate::peaks::peaks;
+use crate::priority::{self, Verdict, verdict};
+use crate::shrink_first::{NodeDecision, lowering};
 use crate::state::{Owner, PodState, Recommendation};
 use crate::{memory_guard, oom_hold};
 
@@ -51,11 +54,19 @@ impl Inner {
     /// Reads what the plan for the pods of a VPA depends on, and plans; none if the VPA does not exist. It writes nothing and
     /// keeps nothing, so that it may be repeated.
     pub(super) async fn prepare(&self, key: &ObjectRef) -> Option<Prepared> {
-        let mut gathered = self.index.lock().gather(key)?;
+        let mut gathered = self.gather(key)?;
         let policy = self.policy(&gathered.vpa);
         self.guard_memory(key, &mut gathered).await;
         let now = self.config.clock.now();
         oom_hold::hold(&mut gathered.subjects, kills_counted_until(&gathered.vpa), now);
+        let may_lower = self.may_lower(&gathered.vpa);
+        shrink_first(
+            &mut gathered.subjects,
+            may_lower,
+            &policy,
+            &self.config.options.decisions.priority,
+            now,
+        );
         let triage = triage(&gathered.subjects, &policy, &self.config.options.decisions.priority, now);
         let triaged_at = self.config.clock.monotonic();
         let facts = Facts {
@@ -66,6 +77,27 @@ impl Inner {
         };
         let (plan, next) = self.plan(key, &gathered, &triage, &policy, &facts);
         Some(Prepared { gathered, triage, plan, next, pause: facts.pause, triaged_at })
+    }
+
+    /// The pods of a VPA, with what the plans of their nodes say about them.
+    fn gather(&self, key: &ObjectRef) -> Option<Gathered> {
+        let mut index = self.index.lock();
+        let mut gathered = index.gather(key)?;
+        index.plan_nodes(&mut gathered.subjects, &|vpa| self.may_lower(vpa));
+        Some(gathered)
+    }
+
+    /// What pods of a VPA may lower so that others fit: nothing in a mode that does not resize, and no memory with the memory
+    /// decrease guard, whose peaks are read only for the VPA that is reconciled.
+    fn may_lower(&self, vpa: &VerticalPodAutoscaler) -> PerResource<bool> {
+        let actuation = self.policy(vpa).actuation;
+        let resizes = matches!(actuation, Actuation::InPlace | Actuation::InPlaceOrRecreate);
+        PerResource::new(resizes, resizes && !self.is_guarded(vpa))
+    }
+
+    fn is_guarded(&self, vpa: &VerticalPodAutoscaler) -> bool {
+        let annotation = vpa.annotations().get(memory_guard::ANNOTATION).map(String::as_str);
+        memory_guard::is_on(annotation, self.config.options.memory_decrease_guard)
     }
 
     /// Plans for the pods of a VPA from what was read. Returns when to decide again without an event, too.
@@ -111,9 +143,7 @@ impl Inner {
 
     /// Holds memory above the recent usage, if configured.
     async fn guard_memory(&self, key: &ObjectRef, gathered: &mut Gathered) {
-        let Options { memory_decrease_guard, memory_guard_margin_percent, .. } = self.config.options;
-        let annotation = gathered.vpa.annotations().get(memory_guard::ANNOTATION).map(String::as_str);
-        if !memory_guard::is_on(annotation, memory_decrease_guard) {
+        if !self.is_guarded(&gathered.vpa) {
             return;
         }
         let recommended = recommendation_of(&gathered.vpa).into_iter();
@@ -125,7 +155,7 @@ impl Inner {
                 let guarded = memory_guard::guard(
                     &subject.pod,
                     (**recommendation).clone(),
-                    memory_guard_margin_percent,
+                    self.config.options.memory_guard_margin_percent,
                     |container| peaks.get(container).copied(),
                 );
                 *recommendation = Arc::new(guarded);
@@ -184,6 +214,29 @@ impl Inner {
         let history = self.history.lock();
         let last = history.get(key)?.evictions.as_ref()?;
         last.pause(&gathered.subjects, triage, recommendation_of(&gathered.vpa), interval)
+    }
+}
+
+/// Reduces the recommendations of the pods that shrink so that others fit to what is lower. A pod that is due anyway is updated as
+/// ever, and so is one for which nothing is left to lower.
+fn shrink_first(
+    subjects: &mut [Subject],
+    may_lower: PerResource<bool>,
+    policy: &Policy,
+    settings: &priority::Settings,
+    now: Timestamp,
+) {
+    for subject in subjects.iter_mut().filter(|one| one.node_decision == NodeDecision::ShrinkFirst) {
+        let Subject { pod, recommendation, .. } = &subject;
+        let lower = recommendation.as_deref().and_then(|recommendation| {
+            let verdict = verdict(pod, recommendation, settings, policy.evict_after_oom, now);
+            let lower = lowering(pod, recommendation, may_lower);
+            (matches!(verdict, Verdict::Leave(_)) && !lower.is_empty()).then_some(lower)
+        });
+        match lower {
+            Some(lower) => subject.recommendation = Some(Arc::new(lower)),
+            None => subject.node_decision = NodeDecision::None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use plumb_updater::decide::{Plan, Policy, Settings, Subject, Surroundings, plan,
 use plumb_updater::in_place::{Backoff, InPlace, Recreating, Wait};
 use plumb_updater::mode::{Actuation, AutoMode, Modes, NoActuation};
 use plumb_updater::obstacle::Obstacle;
+use plumb_updater::shrink_first::NodeDecision;
 use plumb_vpa_api::{EvictionChangeRequirement, EvictionRequirement, UpdateMode};
 use serde_json::{Value, json};
 
@@ -648,9 +649,8 @@ fn pods_that_are_boosted_or_without_a_recommendation_are_left_to_others() {
 #[test]
 fn a_newer_recommendation_waits_for_the_resize_in_progress_and_the_wait_is_reported() {
     let pod = resizing(pod("web", "1/1Gi"), "2/2Gi", Some(pending("Deferred", LONG_AGO)));
-    let wait = |target| {
-        let Plan::InPlace(decided) = decide(&UpdateMode::InPlace, subject(&pod, target), &World::default())
-        else {
+    let wait_of = |subject| {
+        let Plan::InPlace(decided) = decide(&UpdateMode::InPlace, subject, &World::default()) else {
             panic!("another plan");
         };
         match decided.into_iter().next().map(|one| one.decision) {
@@ -658,11 +658,17 @@ fn a_newer_recommendation_waits_for_the_resize_in_progress_and_the_wait_is_repor
             other => panic!("{other:?}"),
         }
     };
+    let wait = |target| wait_of(subject(&pod, target));
     assert_eq!(wait("2/2Gi"), "the node deferred the resize: too big");
     let newer = "the node deferred the resize: too big; a newer recommendation waits for it";
     assert_eq!(wait("3/3Gi"), newer);
     // Even a lower one.
     assert_eq!(wait("1500m/2Gi"), newer);
+    let stuck = Subject { node_decision: NodeDecision::NoShrinkHelps, ..subject(&pod, "2/2Gi") };
+    assert_eq!(
+        wait_of(stuck),
+        "the node deferred the resize: too big; it would not fit if all other pods of the node shrank to their recommendations"
+    );
 }
 
 #[test]

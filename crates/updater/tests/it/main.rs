@@ -17,6 +17,7 @@ mod priority;
 mod records;
 mod recreating_modes;
 mod refusals;
+mod shrink_first;
 mod soak;
 mod unboost;
 mod upstream_defects;

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use plumb_resize::list::declared;
 use plumb_resize::resource::Declared;
 use plumb_updater::decide::Subject;
+use plumb_updater::shrink_first::NodeDecision;
 use plumb_updater::state::{ContainerRecommendation, PodState, Recommendation};
 use serde_json::{Value, json};
 
@@ -141,5 +142,6 @@ pub(crate) fn subject(pod: &Value, target: &str) -> Subject {
         backoff: None,
         arrival: 0,
         oom_hold: None,
+        node_decision: NodeDecision::None,
     }
 }

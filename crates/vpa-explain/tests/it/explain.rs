@@ -12,6 +12,7 @@ use plumb_recommender::{
 use plumb_resize::resource::{Declared, Resource};
 use plumb_updater::Options;
 use plumb_updater::decide::Subject;
+use plumb_updater::shrink_first::NodeDecision;
 use plumb_updater::state::{PodState, Recommendation};
 use plumb_vpa::recommendation::{LimitRanges, PodRecommendation};
 use plumb_vpa_api::{
@@ -318,6 +319,7 @@ fn boosted_pod(mode: &str) -> PodView {
         backoff: None,
         arrival: 0,
         oom_hold: None,
+        node_decision: NodeDecision::None,
         pod: Arc::new(PodState::of(&pod).unwrap()),
     };
     let events = PodEvents::default();

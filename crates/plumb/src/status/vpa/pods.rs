@@ -16,6 +16,7 @@ use plumb_resize::resource::{Declared, Resource};
 use plumb_updater::Options;
 use plumb_updater::decide::Subject;
 use plumb_updater::oom_hold::hold;
+use plumb_updater::shrink_first::NodeDecision;
 use plumb_updater::state::{PodState, Recommendation};
 use plumb_vpa::node_groups::{node_of, node_selector, selects_nodes};
 use plumb_vpa::recommendation::{LimitRanges, PodRecommendation};
@@ -135,6 +136,8 @@ async fn of_vpa(
             backoff: None,
             arrival: 0,
             oom_hold: None,
+            // That of the updater needs the pods of all VPAs on the node.
+            node_decision: NodeDecision::None,
             pod: Arc::new(state),
         });
         objects.push(pod.clone());
