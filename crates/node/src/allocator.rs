@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_placement::HostPort;
 use plumb_resize::admission::{
-    Deferral, Ledger, LedgerEntry, NodeFacts, Request, Shortage, Verdict, admit, admit_new, what_if,
+    Available, Deferral, Ledger, LedgerEntry, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
+    what_if,
 };
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
@@ -24,7 +25,7 @@ use plumb_supervise::Panic;
 
 use crate::cpus::{CpuAllocator, CpuAssignments, InsufficientCpus};
 use crate::ephemeral_storage;
-use crate::holders::{Holders, Wait};
+use crate::holders::{Holders, Outlook, Wait};
 use crate::journal::Entry;
 use crate::predicates::Predicate;
 use crate::preemption::{self, Candidate};
@@ -243,14 +244,31 @@ impl Allocator {
         let request = Request { pod: uid, shape: &info.shape, allocated, desired: &info.desired };
         let found = what_if(request, &self.ledger);
         let resource = Resource::ALL.into_iter().find(|resource| found.missing[*resource] > 0)?;
-        let (wanted, available) = (info.shape.requests(&info.desired), self.ledger.available_to(uid));
+        let wanted = info.shape.requests(&info.desired);
+        let outlook = if !self.fits_beside(uid, wanted, |_| false) {
+            Outlook::Never
+        } else if !self.fits_beside(uid, wanted, |other| other.critical) {
+            Outlook::NeverBesideCriticalPods
+        } else if found.after_all_shrinks {
+            Outlook::ResizesInProgress
+        } else if !self.fits_beside(uid, wanted, |other| other.priority >= info.priority) {
+            Outlook::NotPreemption
+        } else {
+            Outlook::OtherPods
+        };
         Some(Wait {
             resource,
             missing: found.missing[resource],
             holders: self.holders(uid, resource),
-            shrinks: found.after_all_shrinks,
-            never: Resource::ALL.into_iter().any(|resource| available.never_fits(resource, wanted)),
+            outlook,
         })
+    }
+
+    /// Whether a pod fits with these requests beside some of the others. (Iterates over all pods: for explanations.)
+    fn fits_beside(&self, uid: &str, wanted: Amounts, stays: impl Fn(&PodInfo) -> bool) -> bool {
+        let staying = self.pods.iter().filter(|(other, record)| *other != uid && stays(&record.info));
+        let others = staying.map(|(other, _)| self.counted(other)).fold(Amounts::ZERO, Amounts::plus);
+        Available { others, ..self.ledger.available_to(uid) }.fits(wanted)
     }
 
     fn counted_pods(&self, resource: Resource) -> impl Iterator<Item = (&PodInfo, i64)> {

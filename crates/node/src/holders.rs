@@ -71,10 +71,23 @@ pub struct Wait {
     pub missing: i64,
     /// Who holds it.
     pub holders: Holders,
-    /// Whether it fits once the resizes of other pods that are in progress have freed what they free.
-    pub shrinks: bool,
-    /// Whether it would not even fit the empty node.
-    pub never: bool,
+    /// What can end the wait.
+    pub outlook: Outlook,
+}
+
+/// What can end the wait of a deferred resize. The first of these that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// Nothing: it does not fit the empty node.
+    Never,
+    /// Nothing while the critical pods of the node are as they are: it does not fit beside them alone.
+    NeverBesideCriticalPods,
+    /// The resizes of other pods that are in progress.
+    ResizesInProgress,
+    /// Only pods of the same or a higher priority: those of lower priority do not hold enough, so that preemption does not help.
+    NotPreemption,
+    /// Any pod that ends or shrinks.
+    OtherPods,
 }
 
 impl fmt::Display for Wait {
@@ -85,13 +98,17 @@ impl fmt::Display for Wait {
             "Pod resize waits for {missing} more of {}, which is held by {}",
             self.resource, self.holders
         )?;
-        if self.never {
-            f.write_str(". It can never fit this node, whatever other pods free")
-        } else if self.shrinks {
-            f.write_str(". It fits once resizes that are in progress are completed")
-        } else {
-            Ok(())
-        }
+        f.write_str(match self.outlook {
+            Outlook::Never => ". It can never fit this node, whatever other pods free",
+            Outlook::NeverBesideCriticalPods => {
+                ". It can never fit this node beside the static and critical pods there, whatever other pods free"
+            }
+            Outlook::ResizesInProgress => ". It fits once resizes that are in progress are completed",
+            Outlook::NotPreemption => {
+                ". Pods of lower priority do not hold enough: it fits only if pods of the same or a higher priority end or shrink"
+            }
+            Outlook::OtherPods => "",
+        })
     }
 }
 

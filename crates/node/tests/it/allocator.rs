@@ -2,6 +2,7 @@
 
 use plumb_node::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo};
 use plumb_node::cpus::CpuAllocator;
+use plumb_node::holders::Outlook;
 use plumb_node::journal::Entry;
 use plumb_node::predicates::Predicate;
 use plumb_placement::HostPort;
@@ -99,6 +100,50 @@ fn a_shrink_frees_capacity_only_once_it_is_actual() {
     assert_eq!((results[0].0.as_str(), results[0].1.outcome), ("b", ResizeOutcome::Started));
     assert_eq!(results[0].1.entry.since, None);
     assert_eq!(allocator.deferred().count(), 0);
+}
+
+#[test]
+fn a_deferred_resize_says_what_can_end_its_wait() {
+    // The other pod, the CPU that `a` is to have beside it (of 1000m, it has 300m), and how the explanation goes on.
+    let critical = |milli| PodInfo { critical: true, ..info("b", milli, 0) };
+    let table = [
+        (info("b", 700, -1), 800, ""),
+        (
+            info("b", 700, 0),
+            800,
+            ". Pods of lower priority do not hold enough: it fits only if pods of the same or a higher priority end or shrink",
+        ),
+        (
+            critical(700),
+            800,
+            ". It can never fit this node beside the static and critical pods there, whatever other pods free",
+        ),
+        (critical(700), 1100, ". It can never fit this node, whatever other pods free"),
+    ];
+    for (other, desired, outlook) in table {
+        // Under these rules a resize that does not fit the empty node is deferred, too.
+        let mut allocator =
+            Allocator::new(Amounts::new(1000, 1 << 30), 3, NodeFacts::default(), Rules::v1_36());
+        let held = other.desired.containers[0].requests.cpu.unwrap();
+        admit(&mut allocator, other).unwrap();
+        admit(&mut allocator, info("a", 300, 0)).unwrap();
+        let result = allocator.request_resize("a", cpu(desired), 2, 7).unwrap();
+        assert_eq!(result.outcome, ResizeOutcome::Pending(PendingReason::Deferred));
+        assert_eq!(
+            allocator.explain_wait("a").unwrap().to_string(),
+            format!(
+                "Pod resize waits for {}m more of cpu, which is held by default/b ({held}m), default/a (300m){outlook}",
+                desired + held - 1000
+            )
+        );
+    }
+    let mut allocator = node(1000);
+    admit(&mut allocator, info("b", 700, 0)).unwrap();
+    admit(&mut allocator, info("a", 300, 0)).unwrap();
+    allocator.request_resize("b", cpu(100), 2, 7).unwrap();
+    allocator.request_resize("a", cpu(800), 2, 8).unwrap();
+    let wait = allocator.explain_wait("a").unwrap();
+    assert_eq!(wait.outlook, Outlook::ResizesInProgress, "{wait}");
 }
 
 #[test]

@@ -50,7 +50,8 @@ async fn a_resize_that_does_not_fit_is_deferred_and_accepted_when_a_pod_is_remov
     assert_eq!(message, "Node didn't have enough resource: cpu, requested: 1500, used: 900, capacity: 2000");
     assert_eq!(waits.status.as_ref().unwrap().resize.as_deref(), Some("Deferred"));
     assert!(site.event("a", "ResizeDeferred").await.starts_with("Pod resize OutOfcpu: {"));
-    let waits = "Pod resize waits for 400m more of cpu, which is held by default/a (900m), default/b (900m)";
+    let waits = "Pod resize waits for 400m more of cpu, which is held by default/a (900m), default/b (900m). Pods of lower \
+                 priority do not hold enough: it fits only if pods of the same or a higher priority end or shrink";
     assert_eq!(site.event("a", "ResizeWaits").await, waits);
     site.delete("b").await;
     site.settled("a").await;
