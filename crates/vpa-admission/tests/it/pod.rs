@@ -68,6 +68,42 @@ fn a_pod_without_resources_gets_what_is_recommended() {
 }
 
 #[test]
+fn the_opt_in_of_a_vpa_to_growth_under_memory_pressure_is_carried_to_its_pods() {
+    const GROWTH: &str = "plumb.dev/memory-pressure-growth";
+    let policies = json!([
+        { "containerName": "app", "maxAllowed": { "cpu": "1", "memory": "1Gi" } },
+        { "containerName": "off", "mode": "Off", "maxAllowed": { "memory": "1Gi" } },
+        { "containerName": "cpu", "controlledResources": ["cpu"], "maxAllowed": { "memory": "1Gi" } },
+        { "containerName": "requests", "controlledValues": "RequestsOnly", "maxAllowed": { "memory": "1Gi" } },
+        { "containerName": "unbounded" },
+        { "containerName": "*", "maxAllowed": { "memory": "64Mi" } },
+    ]);
+    let names = ["app", "off", "cpu", "requests", "unbounded", "other"];
+    let containers = Value::from(names.map(|name| json!({ "name": name })).to_vec());
+    let growth = |mode: &str, opt_in: &str, own: &Value| {
+        let mut vpa = vpa(
+            json!({ "updatePolicy": { "updateMode": mode }, "resourcePolicy": { "containerPolicies": policies } }),
+            &json!([]),
+        );
+        vpa.metadata.annotations = Some([(GROWTH.to_owned(), opt_in.to_owned())].into());
+        let patch = patch(&pod(own, &containers), &vpa, &all_gates());
+        patch.into_iter().find_map(|operation| {
+            operation
+                .strip_prefix("/metadata/annotations/plumb.dev~1memory-pressure-growth=")
+                .map(str::to_owned)
+        })
+    };
+    for mode in ["InPlace", "InPlaceOrRecreate"] {
+        assert_eq!(growth(mode, "true", &Value::Null).as_deref(), Some("app=1Gi,other=64Mi"), "{mode}");
+    }
+    for mode in ["Off", "Initial", "Recreate", "Auto"] {
+        assert_eq!(growth(mode, "true", &Value::Null), None, "{mode}");
+    }
+    assert_eq!(growth("InPlace", "false", &Value::Null), None);
+    assert_eq!(growth("InPlace", "true", &json!({ GROWTH: "2Gi" })), None, "its own bounds hold");
+}
+
+#[test]
 fn limits_and_further_containers_follow() {
     let vpa = vpa(
         json!({}),
