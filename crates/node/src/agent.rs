@@ -46,6 +46,7 @@ use crate::predicates::{self, Predicate};
 use crate::preemption;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, MachineSize, Server, ServerConfig};
+use crate::services::Services;
 use crate::shutdown::{self, NodeShutdown};
 use crate::static_pods::{self, StaticPods};
 use crate::status_patch::StatusLimiter;
@@ -226,6 +227,7 @@ impl Agent {
             rules,
             clock: clock.clone(),
             sandbox_defaults: config.sandbox_defaults,
+            services: config.volumes.is_some().then(Services::default),
             volumes: config.volumes.map(|VolumeDirectories { root, local, kubelet }| {
                 let (node, objects) = (setup.name.clone(), objects.clone());
                 let config = VolumesConfig { node, root, local, kubelet, objects, allocatable };
@@ -362,6 +364,7 @@ impl Agent {
                 volumes.await;
             }
         };
+        let services = self.watch_services();
         let mut events = self.node.runtime.events();
         // Events that came between the end of the last run and this one were lost.
         self.sandboxes.clear();
@@ -387,7 +390,23 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(reflecting, work, registered, classes, image_gc, static_pods, volumes);
+        tokio::join!(reflecting, work, registered, classes, image_gc, static_pods, volumes, services);
+    }
+
+    /// Watches the Services that containers get variables of.
+    fn watch_services(&self) -> impl Future<Output = ()> + use<> {
+        let watching = self.node.services.clone().map(|services| {
+            let client = self.node.client.clone();
+            self.node.supervisor.keep("node-services", move || {
+                let (services, client) = (services.clone(), client.clone());
+                async move { services.run(client).await }
+            })
+        });
+        async move {
+            if let Some(watching) = watching {
+                watching.await;
+            }
+        }
     }
 
     /// Handles a pod that is new or changed.

@@ -10,6 +10,12 @@ use plumb_runtime::types::Env;
 use crate::cri_config::{ConfigError, expand, identity};
 use crate::downward::{self, Amounts, DownwardError};
 use crate::objects::{Content, Objects, Reference};
+use crate::services::{ServiceAddress, Services};
+
+/// The namespace of the Service `kubernetes`.
+const DEFAULT: &str = "default";
+/// The Service of the API server.
+const KUBERNETES: &str = "kubernetes";
 
 /// The facts of a pod and its node that variables may refer to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,16 +39,18 @@ pub struct ApiServerAddress {
     pub host: (String, u16),
 }
 
-/// The variables of a container: those of whole objects, then its own in their order, then those of the service
-/// `kubernetes`. Each name occurs once; the last value counts.
+/// The variables of a container: those of whole objects, then its own in their order, then those of Services. Each name
+/// occurs once; of the first two the last value counts, and Services change none of them. Without `services`, the only
+/// Service is `kubernetes`.
 pub async fn environment(
     objects: &Objects,
+    services: Option<&Services>,
     pod: &Pod,
     container: &Container,
     facts: &EnvFacts,
 ) -> Result<Vec<Env>, ConfigError> {
     let mut source = Source { objects, pod, container, facts, read: BTreeMap::new() };
-    let service_variables = api_server(pod, facts);
+    let service_variables = service_variables(services, pod, facts).await?;
     let mut variables = Variables::default();
     for whole in container.env_from.iter().flatten() {
         let prefix = whole.prefix.as_deref().unwrap_or_default();
@@ -191,26 +199,33 @@ fn text(key: &str, value: &[u8]) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
-/// The variables of the service `kubernetes`, by which clients in pods find the API server.
-fn api_server(pod: &Pod, facts: &EnvFacts) -> BTreeMap<String, String> {
-    let Some(addresses) = &facts.api_server else { return BTreeMap::new() };
+/// The variables of the Services of the pod's namespace, if it has `enableServiceLinks`, and of the Service `kubernetes`.
+async fn service_variables(
+    services: Option<&Services>,
+    pod: &Pod,
+    facts: &EnvFacts,
+) -> Result<BTreeMap<String, String>, ConfigError> {
+    let namespace = identity(pod).0;
+    let enabled = pod.spec.as_ref().and_then(|spec| spec.enable_service_links) != Some(false);
+    let mut linked = match services.filter(|_| enabled) {
+        Some(services) => services.in_namespace(namespace).await?,
+        None => BTreeMap::new(),
+    };
+    if let Some(kubernetes) = api_server(pod, facts).map(Arc::new) {
+        // As with the kubelet, a Service of that name in another namespace hides the one in `default` from its pods.
+        if namespace == DEFAULT {
+            linked.insert(KUBERNETES.to_owned(), kubernetes);
+        } else {
+            linked.entry(KUBERNETES.to_owned()).or_insert(kubernetes);
+        }
+    }
+    Ok(linked.iter().flat_map(|(name, service)| service.variables(name)).collect())
+}
+
+/// The Service `kubernetes`, by which clients in pods find the API server.
+fn api_server(pod: &Pod, facts: &EnvFacts) -> Option<ServiceAddress> {
+    let addresses = facts.api_server.as_ref()?;
     let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
     let (host, port) = if host_network { &addresses.host } else { &addresses.service };
-    let (address, tcp) = if host.contains(':') {
-        (host.clone(), format!("tcp://[{host}]:{port}"))
-    } else {
-        (host.clone(), format!("tcp://{host}:{port}"))
-    };
-    let port = port.to_string();
-    let variables = [
-        ("SERVICE_HOST".to_owned(), address.clone()),
-        ("SERVICE_PORT".to_owned(), port.clone()),
-        ("SERVICE_PORT_HTTPS".to_owned(), port.clone()),
-        ("PORT".to_owned(), tcp.clone()),
-        (format!("PORT_{port}_TCP"), tcp),
-        (format!("PORT_{port}_TCP_PROTO"), "tcp".to_owned()),
-        (format!("PORT_{port}_TCP_PORT"), port.clone()),
-        (format!("PORT_{port}_TCP_ADDR"), address),
-    ];
-    variables.into_iter().map(|(name, value)| (format!("KUBERNETES_{name}"), value)).collect()
+    Some(ServiceAddress::https(host, *port))
 }

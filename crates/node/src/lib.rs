@@ -43,6 +43,7 @@ pub mod register;
 mod resized;
 mod runtime_class;
 pub mod server;
+pub mod services;
 pub mod shutdown;
 pub mod static_pods;
 mod status;

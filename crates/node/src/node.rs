@@ -25,6 +25,7 @@ use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::server::Pods;
+use crate::services::Services;
 use crate::static_pods::StaticPods;
 use crate::status_patch::StatusLimiter;
 use crate::sysctls::Allowlist;
@@ -50,6 +51,8 @@ pub(crate) struct Node {
     pub(crate) events: Recorder,
     pub(crate) sandbox_defaults: SandboxDefaults,
     pub(crate) objects: Objects,
+    /// None if pods are virtual: no program reads their variables.
+    pub(crate) services: Option<Services>,
     /// None if pods are virtual.
     pub(crate) volumes: Option<Volumes>,
     /// The part of the node that the downward API exposes.

@@ -267,7 +267,8 @@ impl Worker {
             resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
         }
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
-        let env = environment(&self.node.objects, pod, container, &facts).await?;
+        let env =
+            environment(&self.node.objects, self.node.services.as_ref(), pod, container, &facts).await?;
         let mut image_mounts = Vec::new();
         let mut devices = Vec::new();
         let mounts = match &self.node.volumes {

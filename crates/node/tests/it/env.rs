@@ -1,9 +1,15 @@
 //! A container's environment.
 
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use plumb_node::cri_config::ConfigError;
 use plumb_node::env::{ApiServerAddress, EnvFacts, environment};
 use plumb_node::objects::Objects;
+use plumb_node::services::Services;
+use plumb_testkit::{eventually, object};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NODE};
@@ -21,7 +27,7 @@ fn facts() -> EnvFacts {
 async fn variables(cluster: &Cluster, pod: &Pod) -> Result<Vec<(String, String)>, ConfigError> {
     let objects = Objects::new(cluster.node());
     let container = &pod.spec.as_ref().unwrap().containers[0];
-    let env = environment(&objects, pod, container, &facts()).await?;
+    let env = environment(&objects, None, pod, container, &facts()).await?;
     Ok(env.into_iter().map(|env| (env.name, env.value)).collect())
 }
 
@@ -184,7 +190,7 @@ async fn programs_find_the_api_server_unless_disabled() {
         ApiServerAddress { service: ("10.1.1.1".into(), 6443), host: ("127.0.0.1".into(), 7000) };
     let facts = EnvFacts { api_server: Some(api_server), ..facts() };
     let container = &pod.spec.as_ref().unwrap().containers[0];
-    let env = environment(&objects, &pod, container, &facts).await.unwrap();
+    let env = environment(&objects, None, &pod, container, &facts).await.unwrap();
     let value = |name: &str| env.iter().find(|env| env.name == name).map(|env| env.value.as_str());
     assert_eq!(value("URL"), Some("https://10.1.1.1"));
     assert_eq!(value("KUBERNETES_SERVICE_PORT"), Some("1"));
@@ -193,7 +199,103 @@ async fn programs_find_the_api_server_unless_disabled() {
     // The host network does not have what the node set up for pods.
     let mut on_host = pod.clone();
     on_host.spec.as_mut().unwrap().host_network = Some(true);
-    let env = environment(&objects, &on_host, container, &facts).await.unwrap();
+    let env = environment(&objects, None, &on_host, container, &facts).await.unwrap();
     let host = env.iter().find(|env| env.name == "KUBERNETES_SERVICE_HOST").unwrap();
     assert_eq!(host.value, "127.0.0.1");
+}
+
+/// Services that are watched.
+fn watched(cluster: &Cluster) -> Services {
+    let services = Services::default();
+    let (watching, client) = (services.clone(), cluster.node());
+    tokio::spawn(async move { watching.run(client).await });
+    services
+}
+
+async fn service(cluster: &Cluster, namespace: &str, name: &str, spec: Value) -> Service {
+    let services = Api::<Service>::namespaced(cluster.admin(), namespace);
+    let service = object(json!({ "metadata": { "name": name }, "spec": spec }));
+    services.create(&PostParams::default(), &service).await.unwrap()
+}
+
+#[tokio::test]
+async fn containers_get_variables_of_the_services_of_their_namespace() {
+    let cluster = Cluster::start();
+    let namespaces = Api::<Namespace>::all(cluster.admin());
+    let elsewhere = object(json!({ "metadata": { "name": "elsewhere" } }));
+    namespaces.create(&PostParams::default(), &elsewhere).await.unwrap();
+    let http = json!([{ "name": "http", "port": 80 }]);
+    let web = service(&cluster, "default", "web", json!({ "ports": http })).await;
+    let web = web.spec.unwrap().cluster_ip.unwrap();
+    service(&cluster, "default", "peers", json!({ "ports": http, "clusterIP": "None" })).await;
+    service(&cluster, "elsewhere", "far", json!({ "ports": http })).await;
+    let own = json!({ "env": [
+        { "name": "URL", "value": "http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT_HTTP)" },
+        { "name": "WEB_SERVICE_PORT", "value": "own" },
+    ]});
+    let pod = pod(&cluster, own).await;
+    let (objects, services) = (Objects::new(cluster.node()), watched(&cluster));
+    let api_server =
+        ApiServerAddress { service: ("10.1.1.1".into(), 6443), host: ("127.0.0.1".into(), 7000) };
+    let facts = EnvFacts { api_server: Some(api_server), ..facts() };
+    let env = async |pod: &Pod| {
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let env = environment(&objects, Some(&services), pod, container, &facts).await.unwrap();
+        env.into_iter().map(|env| (env.name, env.value)).collect::<BTreeMap<String, String>>()
+    };
+    let linked = env(&pod).await;
+    assert_eq!(linked["WEB_SERVICE_HOST"], web);
+    assert_eq!(linked["WEB_PORT_80_TCP"], format!("tcp://{web}:80"));
+    // They can be referred to, and the container's own variables come first.
+    assert_eq!((&*linked["URL"], &*linked["WEB_SERVICE_PORT"]), (&*format!("http://{web}:80"), "own"));
+    let of_others = |name: &String| name.starts_with("PEERS") || name.starts_with("FAR");
+    assert!(!linked.keys().any(of_others), "{linked:?}");
+
+    // The API server is named in any case.
+    let mut unlinked = pod.clone();
+    unlinked.spec.as_mut().unwrap().enable_service_links = Some(false);
+    let unlinked = env(&unlinked).await;
+    assert!(!unlinked.contains_key("WEB_SERVICE_HOST"));
+    assert_eq!(
+        (&*unlinked["URL"], &*unlinked["KUBERNETES_SERVICE_HOST"]),
+        ("http://$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT_HTTP)", "10.1.1.1")
+    );
+
+    // Deleted and created Services count from the next start of a container on.
+    let services_of_default = Api::<Service>::default_namespaced(cluster.admin());
+    services_of_default.delete("web", &DeleteParams::default()).await.unwrap();
+    service(&cluster, "default", "new", json!({ "ports": http })).await;
+    eventually(async || {
+        let now = env(&pod).await;
+        !now.contains_key("WEB_SERVICE_HOST") && now.contains_key("NEW_SERVICE_HOST")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_service_kubernetes_of_another_namespace_hides_the_api_server() {
+    let cluster = Cluster::start();
+    let namespaces = Api::<Namespace>::all(cluster.admin());
+    let team = object(json!({ "metadata": { "name": "team" } }));
+    namespaces.create(&PostParams::default(), &team).await.unwrap();
+    let mut hosts = BTreeMap::new();
+    for namespace in ["default", "team"] {
+        let made = service(&cluster, namespace, "kubernetes", json!({ "ports": [{ "port": 1 }] })).await;
+        hosts.insert(namespace, made.spec.unwrap().cluster_ip.unwrap());
+    }
+    let (objects, services) = (Objects::new(cluster.node()), watched(&cluster));
+    let api_server =
+        ApiServerAddress { service: ("10.1.1.1".into(), 6443), host: ("127.0.0.1".into(), 7000) };
+    let facts = EnvFacts { api_server: Some(api_server), ..facts() };
+    for (namespace, expected) in [("default", "10.1.1.1"), ("team", &*hosts["team"])] {
+        let containers = json!([{ "name": "c" }]);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "namespace": namespace, "name": "p" }, "spec": { "containers": containers },
+        }))
+        .unwrap();
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let env = environment(&objects, Some(&services), &pod, container, &facts).await.unwrap();
+        let host = env.iter().find(|env| env.name == "KUBERNETES_SERVICE_HOST").unwrap();
+        assert_eq!(host.value, expected, "{namespace}");
+    }
 }
