@@ -12,6 +12,7 @@ pub(crate) mod endpoint;
 mod hints;
 mod labels;
 pub(crate) mod pack;
+pub mod topology;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +22,10 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Resource as _;
+use parking_lot::Mutex;
 use plumb_controller_runtime::work_queue::RateLimit;
 use plumb_controller_runtime::{
-    Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WorkQueue, pods as pod_functions,
+    Change, Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WorkQueue, pods as pod_functions,
 };
 
 use crate::Clients;
@@ -35,6 +37,8 @@ use crate::workload::Note;
 use crate::workload::recorder::Recorder;
 
 use decide::{State, decide};
+use hints::is_topology_aware;
+use topology::{AssignedHints, CpuRatios, is_node_ready, zone};
 
 /// The name of this controller's user.
 pub const NAME: &str = "endpointslice-controller";
@@ -85,6 +89,7 @@ pub fn run(
         writer: SliceWriter { client: clients.write.clone(), slices: slices.store().clone() },
         membership: membership.clone(),
         trigger_times: TriggerTimes::default(),
+        assigned_hints: Arc::default(),
         recorder: Recorder::start(clients.write.clone(), EVENT_SOURCE, &clients.supervisor, &clients.metrics),
         clock: config.clock.clone(),
     };
@@ -94,12 +99,21 @@ pub fn run(
     let (of_pods, batch_period) = (queue.clone(), config.batch_period);
     membership.subscribe(move |service| of_pods.add_after(service.clone(), batch_period));
     let slice_delay = SLICE_CHANGE_DELAY.max(batch_period);
+    let (known_nodes, assigned_hints) = (nodes.store().clone(), reconciler.assigned_hints.clone());
     clients
         .controller(NAME, reconciler)
         .with_queue(queue)
         .with_workers(WORKERS)
         .awaits(pods.store().clone())
-        .awaits(nodes.store().clone())
+        .watches(&nodes, move |change, queue| {
+            let assigned_hints = assigned_hints.lock();
+            if assigned_hints.is_empty() || !changes_topology(change) {
+                return;
+            }
+            let ratios = CpuRatios::from_nodes(known_nodes.all().iter().map(AsRef::as_ref));
+            let overloaded = assigned_hints.iter().filter(|(_, hints)| hints.is_overloaded(&ratios));
+            overloaded.for_each(|(service, _)| queue.add(service.clone()));
+        })
         .watches(&services, |change, queue| {
             if let Some(service) = change.latest() {
                 queue.add(ObjectRef::of(&**service));
@@ -126,6 +140,8 @@ struct EndpointSlices {
     writer: SliceWriter,
     membership: Arc<Membership>,
     trigger_times: TriggerTimes,
+    /// The hints of Services with the annotation for topology-aware routing.
+    assigned_hints: Arc<Mutex<BTreeMap<ObjectRef, AssignedHints>>>,
     recorder: Recorder,
     clock: Clock,
 }
@@ -147,6 +163,7 @@ impl Reconciler for EndpointSlices {
         let Some(service) = self.services.get(key) else {
             // The garbage collector deletes the slices with their owner.
             self.trigger_times.forget(key);
+            self.assigned_hints.lock().remove(key);
             return Ok(Requeue::AwaitChange);
         };
         if selector(&service).is_none() || service_type(&service) == "ExternalName" {
@@ -158,10 +175,17 @@ impl Reconciler for EndpointSlices {
             if !zones.contains_key(node)
                 && let Some(found) = self.nodes.get(&ObjectRef::cluster(node))
             {
-                zones.insert(node.to_owned(), zone(&found));
+                zones.insert(node.to_owned(), zone(&found).map(str::to_owned));
             }
         }
+        let cpu_ratios = if is_topology_aware(&service) {
+            CpuRatios::from_nodes(self.nodes.all().iter().map(AsRef::as_ref))
+        } else {
+            CpuRatios::default()
+        };
         let state = State {
+            cpu_ratios,
+            assigned_hints: self.assigned_hints.lock().get(key).cloned().unwrap_or_default(),
             trigger_time: self.trigger_times.observe(key, &service, &pods),
             slices: self.slices.managed_by(key, MANAGER),
             service,
@@ -169,7 +193,11 @@ impl Reconciler for EndpointSlices {
             zones,
         };
         let decided = decide(&state, MAX_ENDPOINTS);
+        self.remember(key, decided.assigned_hints);
         let written = self.writer.perform(&key.namespace, &format!("Service {key}"), &decided.changes).await;
+        for note in decided.notes {
+            self.recorder.record(state.service.object_ref(&()), note, self.clock.now());
+        }
         let result = match (written, decided.skipped) {
             (Err(error), _) if error.is_conflict() => return Err(error.into()),
             (Err(error), _) => Err(error.into()),
@@ -191,10 +219,25 @@ impl Reconciler for EndpointSlices {
     }
 }
 
-/// The zone of a node, if it has one.
-fn zone(node: &Node) -> Option<String> {
-    let labels = node.metadata.labels.as_ref()?;
-    labels.get("topology.kubernetes.io/zone").filter(|zone| !zone.is_empty()).cloned()
+impl EndpointSlices {
+    fn remember(&self, service: &ObjectRef, hints: AssignedHints) {
+        let mut all = self.assigned_hints.lock();
+        if hints.is_empty() {
+            all.remove(service);
+        } else {
+            all.insert(service.clone(), hints);
+        }
+    }
+}
+
+/// Whether a change of a node may change the CPU of zones. Changes of its allocatable CPU do not count, as upstream.
+fn changes_topology(change: &Change<'_, Node>) -> bool {
+    match (change.before, change.after) {
+        (Some(before), Some(after)) => {
+            is_node_ready(before) != is_node_ready(after) || zone(before) != zone(after)
+        }
+        _ => true,
+    }
 }
 
 #[cfg(test)]

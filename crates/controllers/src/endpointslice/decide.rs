@@ -11,11 +11,13 @@ use plumb_controller_runtime::pods as pod_functions;
 use super::endpoint::{
     EndpointKey, EndpointSet, PortKey, from_pod, port_key, ports_of, publishes_not_ready, sorted,
 };
-use super::hints::Distribution;
+use super::hints::{Distribution, is_topology_aware};
 use super::labels::{is_owned_by, labels, new_slice};
 use super::pack::Packing;
+use super::topology::{self, AssignedHints, CpuRatios};
 pub use crate::endpoints::writer::Changes;
 use crate::endpoints::{address_types, pods, trigger_time};
+use crate::workload::Note;
 
 /// A Service with a selector and all that its slices depend on.
 #[derive(Clone, Debug)]
@@ -26,6 +28,10 @@ pub struct State {
     pub pods: Vec<Arc<Pod>>,
     /// The zones of their nodes; a node that does not exist is missing.
     pub zones: BTreeMap<String, Option<String>>,
+    /// The CPU of the zones of the cluster, for a Service with the annotation for topology-aware routing.
+    pub cpu_ratios: CpuRatios,
+    /// The hints that it was given for that.
+    pub assigned_hints: AssignedHints,
     /// The slices that this controller maintains for it.
     pub slices: Vec<Arc<EndpointSlice>>,
     /// The time of the change that this reconcile is about.
@@ -39,18 +45,26 @@ pub struct Decision {
     pub changes: Changes,
     /// Pods that are left out since their node is unknown. The Service is to be reconciled again.
     pub skipped: Vec<String>,
+    /// The hints that it has for the annotation.
+    pub assigned_hints: AssignedHints,
+    /// Events about these hints.
+    pub notes: Vec<Note>,
 }
 
 /// Decides what is to be written, with at most so many endpoints in a slice.
 pub fn decide(state: &State, max: usize) -> Decision {
-    let mut decision = Decision::default();
+    let mut decision = Decision { assigned_hints: state.assigned_hints.clone(), ..Decision::default() };
     let types = address_types(&state.service);
+    let foreign = state.slices.iter().filter(|slice| !types.contains(&&*slice.address_type)).cloned();
+    let foreign: Vec<Arc<EndpointSlice>> = foreign.collect();
+    for slice in &foreign {
+        decision.assigned_hints.remove(&slice.address_type);
+    }
     for address_type in &types {
         let slices =
             state.slices.iter().filter(|slice| slice.address_type == **address_type).cloned().collect();
         decide_address_type(state, address_type, slices, max, &mut decision);
     }
-    let foreign = state.slices.iter().filter(|slice| !types.contains(&&*slice.address_type)).cloned();
     decision.changes.delete.extend(foreign);
     decision
 }
@@ -98,7 +112,7 @@ fn decide_address_type(
     // Slices of ports that no pod has any more.
     changes.delete.extend(existing.into_values().flatten());
     add_placeholder(service, address_type, slices.len(), &mut changes);
-    assign_hints(service, &slices, &mut changes);
+    assign_hints(state, address_type, &slices, &mut changes, decision);
     reuse(service, &mut changes);
     if service.metadata.deletion_timestamp.is_some() {
         // The garbage collector deletes the slices while this controller would make others.
@@ -162,12 +176,26 @@ fn add_placeholder(service: &Service, address_type: &str, existing: usize, chang
     }
 }
 
-fn assign_hints(service: &Service, slices: &[Arc<EndpointSlice>], changes: &mut Changes) {
-    let distribution = Distribution::for_service(service);
+fn assign_hints(
+    state: &State,
+    address_type: &str,
+    slices: &[Arc<EndpointSlice>],
+    changes: &mut Changes,
+    decision: &mut Decision,
+) {
     let deleted = changes.delete.iter().map(|slice| slice.metadata.name.as_deref());
     let changed: HashSet<Option<&str>> =
         changes.update.iter().map(|slice| slice.metadata.name.as_deref()).chain(deleted).collect();
     let unchanged = slices.iter().filter(|slice| !changed.contains(&slice.metadata.name.as_deref()));
+    let assigned = &mut decision.assigned_hints;
+    if is_topology_aware(&state.service) {
+        let unchanged = unchanged.cloned().collect();
+        let note = topology::assign(address_type, &state.cpu_ratios, unchanged, changes, assigned);
+        decision.notes.extend(note);
+        return;
+    }
+    decision.notes.extend(assigned.disable(address_type));
+    let distribution = Distribution::for_service(&state.service);
     let stale = unchanged.filter(|slice| distribution.needs_update(slice));
     let stale: Vec<EndpointSlice> = stale.map(|slice| EndpointSlice::clone(slice)).collect();
     changes.update.extend(stale);

@@ -1,7 +1,6 @@
 //! Hints by which proxies prefer endpoints that are near (`spec.trafficDistribution`, KEP-3015).
-//!
-//! The annotation `service.kubernetes.io/topology-mode: Auto`, which upstream replaces by that field, turns hints off: the
-//! distribution by the CPU of zones is not implemented.
+//! The annotation `service.kubernetes.io/topology-mode: Auto`, which upstream replaces by that field, has precedence: see
+//! [`topology`](super::topology).
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForNode, ForZone};
@@ -21,14 +20,16 @@ pub(super) enum Distribution {
     SameNode,
 }
 
+/// Whether a Service has the annotation for hints by the CPU of zones.
+pub(super) fn is_topology_aware(service: &Service) -> bool {
+    let annotations = service.metadata.annotations.as_ref();
+    let mode = TOPOLOGY.into_iter().find_map(|key| annotations?.get(key));
+    mode.is_some_and(|mode| mode == "Auto" || mode == "auto")
+}
+
 impl Distribution {
-    /// The distribution that a Service wants.
+    /// The distribution that the spec of a Service wants.
     pub(super) fn for_service(service: &Service) -> Self {
-        let annotations = service.metadata.annotations.as_ref();
-        let mode = TOPOLOGY.into_iter().find_map(|key| annotations?.get(key));
-        if mode.is_some_and(|mode| mode == "Auto" || mode == "auto") {
-            return Self::Default;
-        }
         match service.spec.as_ref().and_then(|spec| spec.traffic_distribution.as_deref()) {
             Some("PreferClose" | "PreferSameZone") => Self::SameZone,
             Some("PreferSameNode") => Self::SameNode,
@@ -74,6 +75,7 @@ fn is_same(a: Option<&EndpointHints>, b: Option<&EndpointHints>) -> bool {
     zones(a) == zones(b) && nodes(a) == nodes(b)
 }
 
-fn is_ready(endpoint: &Endpoint) -> bool {
+/// Whether an endpoint is ready. One that is not keeps the hints that it has.
+pub(super) fn is_ready(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(true)
 }

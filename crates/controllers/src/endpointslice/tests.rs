@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::EndpointHints;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -57,6 +58,8 @@ fn state(service: Service, pods: Vec<Arc<Pod>>, slices: Vec<Arc<EndpointSlice>>)
         service: Arc::new(service),
         pods,
         zones: zones.into_iter().map(|(node, zone)| (node.to_owned(), zone.map(str::to_owned))).collect(),
+        cpu_ratios: CpuRatios::default(),
+        assigned_hints: AssignedHints::default(),
         slices,
         trigger_time: Some("2026-01-01T00:00:00Z".parse().unwrap()),
     }
@@ -396,5 +399,52 @@ proptest! {
             prop_assert!(decide(&again, max).changes.is_empty());
             slices = after;
         }
+    }
+}
+
+#[test]
+fn the_annotation_for_topology_aware_routing_has_precedence_over_the_traffic_distribution() {
+    let annotated = |annotation: &str| {
+        service(json!({
+            "metadata": { "annotations": { annotation: "Auto" } },
+            "spec": { "trafficDistribution": "PreferSameNode" },
+        }))
+    };
+    let node = |zone: &str| {
+        json!({
+            "metadata": { "labels": { "topology.kubernetes.io/zone": zone } },
+            "status": { "allocatable": { "cpu": "1" }, "conditions": [{ "type": "Ready", "status": "True" }] },
+        })
+    };
+    let nodes: Vec<Node> =
+        ["east", "west"].map(|zone| serde_json::from_value(node(zone)).unwrap()).into_iter().collect();
+    let pods = || vec![pod(1, json!({})), pod(2, json!({ "spec": { "nodeName": "n2" } }))];
+    let decide_for = |service: Service, slices: Vec<Arc<EndpointSlice>>, assigned: AssignedHints| {
+        let cpu_ratios = CpuRatios::from_nodes(&nodes);
+        let state = State { cpu_ratios, assigned_hints: assigned, ..state(service, pods(), slices) };
+        decide(&state, MAX_ENDPOINTS)
+    };
+    let zones = |slice: &EndpointSlice| -> Vec<Option<Vec<String>>> {
+        let hints = slice.endpoints.iter().flatten().map(|endpoint| endpoint.hints.clone());
+        let names = |hints: Option<EndpointHints>| {
+            let hints = hints?;
+            assert_eq!(hints.for_nodes, None);
+            Some(hints.for_zones?.into_iter().map(|zone| zone.name).collect())
+        };
+        hints.map(names).collect()
+    };
+    let both = [Some(vec!["east".to_owned()]), Some(vec!["west".to_owned()])];
+    for annotation in ["service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"] {
+        let first = decide_for(annotated(annotation), Vec::new(), AssignedHints::default());
+        assert_eq!(zones(&first.changes.create[0]), both, "{annotation}");
+        assert_eq!(first.notes[0].reason, "TopologyAwareHintsEnabled");
+        let slices = apply(&[], &first.changes);
+        let again = decide_for(annotated(annotation), slices.clone(), first.assigned_hints.clone());
+        assert!(again.changes.is_empty() && again.notes.is_empty(), "{again:?}");
+        // Without the annotation there are none.
+        let removed = decide_for(service(json!({})), slices, first.assigned_hints);
+        assert_eq!(zones(&removed.changes.update[0]), [None, None]);
+        assert_eq!(removed.notes[0].reason, "TopologyAwareHintsDisabled");
+        assert!(removed.assigned_hints.is_empty());
     }
 }
