@@ -15,7 +15,8 @@ mod api_service;
 mod backend;
 mod documents;
 
-pub(crate) use api_service::{Availability, RemoteService};
+pub use api_service::local_condition;
+pub(crate) use api_service::{Availability, RemoteService, available};
 pub(crate) use documents::{Documents, RemoteGroup};
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use plumb_store::Store;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
+use crate::openapi::AggregatedSpec;
 use crate::pki::{FRONT_PROXY_USER, Pki};
 use crate::stored;
 use backend::Backend;
@@ -72,7 +74,7 @@ impl Aggregator {
         Ok(found.as_ref().and_then(RemoteService::new))
     }
 
-    /// All API servers of the cluster.
+    /// All API servers of the cluster but this one.
     pub(crate) fn all(store: &Store) -> Result<Vec<RemoteService>, ApiError> {
         let all: Vec<Value> = stored::all(store, (GROUP, PLURAL), None)?;
         Ok(all.iter().filter_map(RemoteService::new).collect())
@@ -87,6 +89,17 @@ impl Aggregator {
         let mut groups = self.documents.groups(&Self::all(store)?);
         groups.retain(|group| group.name == METRICS || !is_own(&group.name));
         Ok(groups)
+    }
+
+    /// What their OpenAPI v2 documents say, as they were last asked for. `is_own` says whether this server has a group.
+    pub(crate) fn specs(
+        &self,
+        store: &Store,
+        is_own: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Arc<AggregatedSpec>>, ApiError> {
+        let services = Self::all(store)?.into_iter();
+        let served = services.filter(|service| service.group == METRICS || !is_own(&service.group));
+        Ok(served.filter_map(|service| self.documents.spec(&service.name)).collect())
     }
 
     /// What they serve, as it was last asked for.

@@ -70,6 +70,7 @@ mod watch_lines;
 mod webhook;
 mod yaml;
 
+pub use aggregation::local_condition;
 pub use error::ApiError;
 pub use in_flight::Limits;
 pub use in_process::InProcessService;

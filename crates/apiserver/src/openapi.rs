@@ -17,6 +17,7 @@ use crate::codec::{answer, answer_value};
 use crate::error::ApiError;
 use crate::kinds::{Kinds, Since};
 use crate::response_body::Body;
+pub(crate) use v2::AggregatedSpec;
 
 /// The documents, built at the first request, as they are large and many clusters do not need them. Those of custom
 /// kinds are rebuilt when a definition changes.
@@ -30,7 +31,7 @@ pub(crate) struct Documents {
 /// The OpenAPI v2 document.
 #[derive(Debug)]
 struct Swagger {
-    /// The hashes of the custom kinds' documents that it contains.
+    /// The hashes of the documents of custom kinds and of other API servers that it contains.
     made_of: Vec<String>,
     json: Bytes,
     /// The same in protobuf, encoded at the first request for it.
@@ -94,17 +95,24 @@ impl Documents {
         }
     }
 
-    /// Serves `/openapi/v2`: all kinds in one document, as JSON or protobuf.
-    pub(crate) fn swagger(&self, kinds: &Kinds, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+    /// Serves `/openapi/v2`: all kinds in one document, those of other API servers too, as JSON or protobuf.
+    pub(crate) fn swagger(
+        &self,
+        kinds: &Kinds,
+        aggregated: &[Arc<AggregatedSpec>],
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, ApiError> {
         let format = v2::Format::of(headers)?;
         let builtin = self.builtin.get_or_init(|| make(kinds));
         let custom = self.custom(kinds);
-        let made_of: Vec<String> = custom.values().map(|document| document.hash.clone()).collect();
+        let custom_hashes = custom.values().map(|document| document.hash.as_str());
+        let made_of = custom_hashes.chain(aggregated.iter().map(|spec| spec.hash()));
+        let made_of: Vec<String> = made_of.map(str::to_owned).collect();
         let mut known = self.swagger.lock();
         known.take_if(|swagger| swagger.made_of != made_of);
         let swagger = known.get_or_insert_with(|| {
             let all = builtin.values().chain(custom.values()).map(|document| &*document.bytes);
-            let json = Bytes::from(v2::document(all).to_string());
+            let json = Bytes::from(v2::document(all, aggregated).to_string());
             Swagger { made_of, json, protobuf: OnceLock::new() }
         });
         Ok(match format {

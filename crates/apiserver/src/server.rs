@@ -301,7 +301,12 @@ impl ApiServer {
         match path {
             "/metrics" => Ok(self.metrics_text()),
             "/version" => Ok(answer_value(StatusCode::OK, &version::document())),
-            "/openapi/v2" => self.documents().swagger(&self.cluster().kinds(), &head.headers),
+            "/openapi/v2" => {
+                let kinds = self.cluster().kinds();
+                let is_own = |group: &str| kinds.iter().any(|row| row.group() == group);
+                let aggregated = self.aggregator().specs(self.cluster().store(), is_own)?;
+                self.documents().swagger(&kinds, &aggregated, &head.headers)
+            }
             path if path.starts_with("/openapi/v3") => {
                 let remote = Aggregator::all(self.cluster().store())?.into_iter();
                 let remote = remote.filter(RemoteService::is_available).map(|service| service.path());

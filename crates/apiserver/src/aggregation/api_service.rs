@@ -1,12 +1,13 @@
 //! An `APIService` with a `service`, and whether that can be used.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use plumb_store::Store;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::object::meta;
+use crate::object::{meta, moment};
 use crate::stored;
 
 /// A group version that another API server serves.
@@ -42,10 +43,31 @@ impl Availability {
         Self { status: "True", reason: "Passed", message: "all checks passed".to_owned() }
     }
 
+    /// This server serves the group version itself.
+    pub(crate) fn local() -> Self {
+        let message = "Local APIServices are always available".to_owned();
+        Self { status: "True", reason: "Local", message }
+    }
+
     /// A check has failed.
     pub(crate) fn failed(reason: &'static str, message: String) -> Self {
         Self { status: "False", reason, message }
     }
+}
+
+/// The condition `Available` of an `APIService` without a Service, which holds since this time.
+pub fn local_condition(since: Timestamp) -> Value {
+    let Availability { status, reason, message } = Availability::local();
+    json!({
+        "type": "Available", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": moment(since),
+    })
+}
+
+/// The condition `Available` of an `APIService`; null if it has none.
+pub(crate) fn available(object: &Value) -> &Value {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == "Available").unwrap_or(&Value::Null)
 }
 
 impl RemoteService {
@@ -54,8 +76,6 @@ impl RemoteService {
         let spec = &object["spec"];
         let service = spec.get("service").filter(|service| service.is_object())?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        let condition = conditions.into_iter().find(|condition| condition["type"] == "Available").cloned();
         Some(Self {
             name: meta(object, "name").to_owned(),
             group: text(&spec["group"]),
@@ -64,7 +84,7 @@ impl RemoteService {
             service: text(&service["name"]),
             port: service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
             spec: spec.clone(),
-            condition: condition.unwrap_or_default(),
+            condition: available(object).clone(),
         })
     }
 

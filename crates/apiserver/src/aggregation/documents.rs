@@ -1,11 +1,14 @@
-//! What the API servers of the cluster serve, as they last said, for discovery.
+//! What the API servers of the cluster serve, as they last said, for discovery and OpenAPI.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::RemoteService;
+use crate::openapi::AggregatedSpec;
 
 /// A group that API servers in the cluster serve.
 #[derive(Clone, Debug)]
@@ -42,24 +45,51 @@ impl RemoteGroup {
     }
 }
 
-/// The `APIResourceList` of each `APIService`, by its name.
+/// The documents of each `APIService`, by its name.
 #[derive(Debug, Default)]
-pub(crate) struct Documents(Mutex<BTreeMap<String, Value>>);
+pub(crate) struct Documents {
+    /// Its `APIResourceList`.
+    resources: Mutex<BTreeMap<String, Value>>,
+    specs: Mutex<BTreeMap<String, Spec>>,
+}
+
+/// An OpenAPI v2 document.
+#[derive(Debug)]
+struct Spec {
+    etag: Option<HeaderValue>,
+    content: Arc<AggregatedSpec>,
+}
 
 impl Documents {
     /// Remembers what an API server serves.
     pub(crate) fn insert(&self, name: &str, resources: Value) {
-        self.0.lock().insert(name.to_owned(), resources);
+        self.resources.lock().insert(name.to_owned(), resources);
+    }
+
+    /// Remembers the OpenAPI v2 document of an API server.
+    pub(crate) fn insert_spec(&self, name: &str, etag: Option<HeaderValue>, spec: AggregatedSpec) {
+        self.specs.lock().insert(name.to_owned(), Spec { etag, content: Arc::new(spec) });
+    }
+
+    /// The OpenAPI v2 document of an API server.
+    pub(super) fn spec(&self, name: &str) -> Option<Arc<AggregatedSpec>> {
+        self.specs.lock().get(name).map(|spec| spec.content.clone())
+    }
+
+    /// The `ETag` of that document.
+    pub(crate) fn etag(&self, name: &str) -> Option<HeaderValue> {
+        self.specs.lock().get(name).and_then(|spec| spec.etag.clone())
     }
 
     /// Forgets the documents of API servers that are gone.
     pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        self.0.lock().retain(|name, _| is_there(name));
+        self.resources.lock().retain(|name, _| is_there(name));
+        self.specs.lock().retain(|name, _| is_there(name));
     }
 
     /// The groups of `APIService`s, by name; the versions in the order of their priority.
     pub(super) fn groups(&self, services: &[RemoteService]) -> Vec<RemoteGroup> {
-        let documents = self.0.lock();
+        let documents = self.resources.lock();
         let mut groups: BTreeMap<&str, Vec<&RemoteService>> = BTreeMap::new();
         for service in services {
             groups.entry(&service.group).or_default().push(service);

@@ -1,8 +1,8 @@
-//! The controller of `APIService`s that another API server serves: their condition `Available`, what they serve, and the
-//! `ConfigMap` by which they know this server.
+//! The controller of the condition `Available` of `APIService`s. Of those that another API server serves it also keeps what
+//! they serve, their OpenAPI v2 documents, and the `ConfigMap` by which they know this server.
 //!
 //! It checks them when an `APIService`, a Service or an `EndpointSlice` of theirs changes, and every 30 s, as upstream does.
-//! Without any it only watches `APIService`s.
+//! Without any it only watches `APIService`s. Changes of local ones cause no check.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{join_all, select_all};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use plumb_store::{EventFilter, Prefix, Revision, Watch, WatchEnd};
+use plumb_store::{Event, EventFilter, Prefix, Revision, Watch, WatchEnd};
 use plumb_supervise::{Backoff, Exponential};
 use serde_json::{Value, json};
 
-use crate::aggregation::{Aggregator, Availability, GROUP, PLURAL, RemoteService};
+use crate::aggregation::{Availability, GROUP, PLURAL, RemoteService, available};
 use crate::authn::InProcess;
 use crate::completion::without_panic;
 use crate::endpoints::delegate::identify;
 use crate::error::{ApiError, gone};
-use crate::object::moment;
+use crate::object::{decode, meta, moment};
+use crate::openapi::AggregatedSpec;
 use crate::shutdown::Shutdown;
 use crate::state::ApiServer;
 use crate::stored;
@@ -33,7 +34,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(30);
 /// The timeout of such a request.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest list of resources that is read.
-const MAX_DOCUMENT: usize = 4 << 20;
+const MAX_RESOURCES: usize = 4 << 20;
+/// The largest OpenAPI document that is read; that of kube-apiserver has 4 MB.
+const MAX_SPEC: usize = 16 << 20;
 /// The backoff after consecutive errors.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
 /// The user that asks other API servers what they serve, as upstream.
@@ -107,19 +110,49 @@ async fn changed(server: &ApiServer, services: &[RemoteService], from: Revision)
         server.cluster().store().watch(EventFilter::prefix(prefix), from).map_err(gone)
     };
     let mut watches: Vec<Watch> = paths.into_iter().map(watch).collect::<Result<_, _>>()?;
-    let next = watches.iter_mut().map(|watch| Box::pin(watch.next()));
-    // Missed events do not matter, since everything is read again.
-    Ok(!matches!(select_all(next).await.0, Err(WatchEnd::Closed)))
+    loop {
+        let next = watches.iter_mut().map(|watch| Box::pin(watch.next()));
+        match select_all(next).await.0 {
+            Err(WatchEnd::Closed) => return Ok(false),
+            Ok(event) if is_irrelevant(&event) => {}
+            // Missed events do not matter, since everything is read again.
+            Ok(_) | Err(_) => return Ok(true),
+        }
+    }
+}
+
+/// Whether an event is about an `APIService` that was local, still is, and has the condition of local ones.
+fn is_irrelevant(event: &Event) -> bool {
+    let is_local = |object: &Value| RemoteService::new(object).is_none();
+    let decoded = |bytes: &[u8]| decode(bytes).ok().filter(|object| object["kind"] == "APIService");
+    let before = event.previous().map(|object| decoded(&object.value));
+    let after = event.current().map(|object| decoded(&object.value));
+    before.is_none_or(|object| object.is_some_and(|object| is_local(&object)))
+        && after.is_none_or(|object| {
+            object.is_some_and(|object| is_local(&object) && available(&object)["reason"] == "Local")
+        })
 }
 
 /// Checks all `APIService`s, and returns those that another API server serves.
 async fn reconcile(server: &ApiServer) -> Result<Vec<RemoteService>, ApiError> {
-    let services = Aggregator::all(server.cluster().store())?;
+    let all: Vec<Value> = stored::all(server.cluster().store(), (GROUP, PLURAL), None)?;
+    let services: Vec<RemoteService> = all.iter().filter_map(RemoteService::new).collect();
     server.aggregator().retain(&services);
     publish_authentication(server).await?;
+    // One that had a Service before.
+    for object in all.iter().filter(|object| RemoteService::new(object).is_none()) {
+        write(server, meta(object, "name"), available(object), &Availability::local()).await?;
+    }
     let checks = services.iter().map(|service| async {
         let availability = check(server, service).await?;
-        write(server, service, &availability).await
+        write(server, &service.name, &service.condition, &availability).await?;
+        if availability == Availability::passed()
+            && let Err(error) = read_spec(server, service).await
+        {
+            // The document that it had before is kept.
+            tracing::debug!(api_service = service.name, error, "cannot read the OpenAPI v2 document");
+        }
+        Ok::<_, ApiError>(())
     });
     for checked in join_all(checks).await {
         checked?;
@@ -155,42 +188,73 @@ async fn check(server: &ApiServer, service: &RemoteService) -> Result<Availabili
 
 /// Asks an API server what it serves.
 async fn resources(server: &ApiServer, service: &RemoteService) -> Result<Value, String> {
-    let text = |error: ApiError| error.message;
+    let answered = get(server, service, &service.path(), None, MAX_RESOURCES).await?;
+    // A server that answers with something else is there, and discovery has nothing of it.
+    Ok(answered.map(|(body, _)| serde_json::from_slice(&body).unwrap_or_default()).unwrap_or_default())
+}
+
+/// Asks an API server for its OpenAPI v2 document, unless that is the one that is known.
+async fn read_spec(server: &ApiServer, service: &RemoteService) -> Result<(), String> {
+    let documents = server.aggregator().documents();
+    let etag = documents.etag(&service.name);
+    let Some((body, etag)) = get(server, service, "/openapi/v2", etag, MAX_SPEC).await? else {
+        return Ok(());
+    };
+    let path = service.path();
+    // It may have megabytes, which would block an async thread for too long.
+    let decoded = tokio::task::spawn_blocking(move || AggregatedSpec::new(&body, &path)).await;
+    let spec = decoded.map_err(|error| error.to_string())?.ok_or("it is no such document")?;
+    documents.insert_spec(&service.name, etag, spec);
+    Ok(())
+}
+
+/// Reads a document of an API server, with its `ETag`. None if it has this `ETag` already.
+async fn get(
+    server: &ApiServer,
+    service: &RemoteService,
+    path: &str,
+    known: Option<HeaderValue>,
+    limit: usize,
+) -> Result<Option<(Bytes, Option<HeaderValue>)>, String> {
     let mut request = Request::builder()
-        .uri(service.path())
+        .uri(path)
         .header(ACCEPT, "application/json")
         .body(Full::default())
         .map_err(|error| error.to_string())?;
-    identify(request.headers_mut(), &User::exactly(AGGREGATOR, "", [MASTERS])).map_err(text)?;
+    if let Some(etag) = known {
+        request.headers_mut().insert(IF_NONE_MATCH, etag);
+    }
+    let user = User::exactly(AGGREGATOR, "", [MASTERS]);
+    identify(request.headers_mut(), &user).map_err(|error| error.message)?;
     let answered = async {
         let answered = server.aggregator().send(server.cluster().store(), service, request).await?;
-        if !answered.status().is_success() {
-            return Err(format!("bad status from {}: {}", service.path(), answered.status().as_u16()));
+        if answered.status() == StatusCode::NOT_MODIFIED {
+            return Ok(None);
         }
-        let body = Limited::new(answered.into_body(), MAX_DOCUMENT).collect().await;
-        Ok::<_, String>(body.map_err(|error| error.to_string())?.to_bytes())
+        if !answered.status().is_success() {
+            return Err(format!("bad status from {path}: {}", answered.status().as_u16()));
+        }
+        let etag = answered.headers().get(ETAG).cloned();
+        let body = Limited::new(answered.into_body(), limit).collect().await;
+        Ok(Some((body.map_err(|error| error.to_string())?.to_bytes(), etag)))
     };
-    let body = tokio::time::timeout(CHECK_TIMEOUT, answered).await;
-    let body = body.map_err(|_| "context deadline exceeded".to_owned())??;
-    // A server that answers with something else is there, and discovery has nothing of it.
-    Ok(serde_json::from_slice(&body).unwrap_or_default())
+    let answered = tokio::time::timeout(CHECK_TIMEOUT, answered).await;
+    answered.map_err(|_| "context deadline exceeded".to_owned())?
 }
 
 /// Writes the condition `Available`, if it differs.
-async fn write(server: &ApiServer, service: &RemoteService, wanted: &Availability) -> Result<(), ApiError> {
+async fn write(
+    server: &ApiServer,
+    name: &str,
+    current: &Value,
+    wanted: &Availability,
+) -> Result<(), ApiError> {
     let Availability { status, reason, message } = wanted;
-    let current = &service.condition;
     let is_same = |field: &str, value: &str| current[field] == value;
     if is_same("status", status) && is_same("reason", reason) && is_same("message", message) {
         return Ok(());
     }
-    tracing::info!(
-        api_service = service.name,
-        status,
-        reason,
-        message,
-        "the availability of an APIService changed"
-    );
+    tracing::info!(api_service = name, status, reason, message, "the availability of an APIService changed");
     let since = match current["lastTransitionTime"].as_str().filter(|_| is_same("status", status)) {
         Some(since) => since.to_owned(),
         None => moment(server.cluster().now()),
@@ -199,10 +263,10 @@ async fn write(server: &ApiServer, service: &RemoteService, wanted: &Availabilit
         "type": "Available", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
     });
     let patch = json!({ "status": { "conditions": [condition] } });
-    let path = format!("/apis/{GROUP}/v1/{PLURAL}/{}/status", service.name);
+    let path = format!("/apis/{GROUP}/v1/{PLURAL}/{name}/status");
     match send(server, Method::PATCH, &path, &patch).await? {
         status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-        status => Err(ApiError::internal(format!("the status of {} is not written: {status}", service.name))),
+        status => Err(ApiError::internal(format!("the status of {name} is not written: {status}"))),
     }
 }
 

@@ -1,5 +1,11 @@
 //! The OpenAPI 2.0 (Swagger) document, converted from the 3.0 documents, for clients that do not read these.
 
+mod aggregate;
+
+pub(crate) use aggregate::AggregatedSpec;
+
+use std::sync::Arc;
+
 use http::HeaderMap;
 use http::header::ACCEPT;
 use serde_json::{Map, Value, json};
@@ -38,8 +44,11 @@ impl Format {
 /// The keywords that OpenAPI 2.0 does not have, or that Kubernetes leaves out of it.
 const DROPPED: [&str; 4] = ["anyOf", "not", "nullable", "oneOf"];
 
-/// Merges documents into one.
-pub(super) fn document<'a>(documents: impl Iterator<Item = &'a [u8]>) -> Value {
+/// Merges documents into one, those of other API servers last.
+pub(super) fn document<'a>(
+    documents: impl Iterator<Item = &'a [u8]>,
+    aggregated: &[Arc<AggregatedSpec>],
+) -> Value {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
     for bytes in documents {
         // The server encoded the documents itself, so they decode.
@@ -50,6 +59,9 @@ pub(super) fn document<'a>(documents: impl Iterator<Item = &'a [u8]>) -> Value {
         for (path, item) in object(document["paths"].take()) {
             paths.insert(path, path_item(item));
         }
+    }
+    for spec in aggregated {
+        spec.merge_into(&mut paths, &mut definitions);
     }
     json!({
         "swagger": "2.0",

@@ -20,6 +20,7 @@ use plumb_apiserver::authn::{InProcess, User};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::serve::{install_crypto, shutdown};
 use plumb_resize::rules::Rules;
+use plumb_testkit::eventually;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -125,9 +126,27 @@ async fn answer(
             Response::new(StreamBody::new(frames).boxed_unsync())
         }
         (_, "/flunders") => text(200, json!({ "kind": "FlunderList", "items": [] })),
+        (_, "/openapi/v2") => text(200, openapi_v2()),
         (_, path) if path.starts_with("/openapi/v3") => text(200, json!({ "openapi": "3.0.0" })),
         _ => text(404, json!({ "kind": "Status", "code": 404 })),
     }
+}
+
+/// A document with a path of the group and one that is none of this server's business.
+fn openapi_v2() -> Value {
+    let reference = |name: &str| json!({ "$ref": format!("#/definitions/{name}") });
+    let get = |name: &str| json!({ "get": { "responses": { "200": { "description": "OK", "schema": reference(name) } } } });
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    json!({
+        "swagger": "2.0",
+        "info": { "title": "wardle", "version": "1" },
+        "paths": { format!("{BASE}/flunders"): get("io.wardle.Flunder"), "/api/v1/pods": get("io.wardle.Pod") },
+        "definitions": {
+            "io.wardle.Flunder": { "type": "object", "properties": { "metadata": reference(meta) } },
+            "io.wardle.Pod": { "type": "object" },
+            meta: { "type": "object", "description": "another one" },
+        },
+    })
 }
 
 /// A cluster with an `APIService`, whose Service leads to an address.
@@ -238,6 +257,28 @@ async fn a_group_of_another_server_is_served_and_discovered() {
     assert_eq!(
         index["paths"]["apis/wardle.example.com/v1alpha1"]["serverRelativeURL"],
         "/openapi/v3/apis/wardle.example.com/v1alpha1"
+    );
+
+    // The document is read after the condition is written.
+    eventually(async || {
+        apiserver.get("/openapi/v2").await.ok()["definitions"]["io.wardle.Flunder"].is_object()
+    })
+    .await;
+    let document = apiserver.get("/openapi/v2").await.ok();
+    let response = &document["paths"][format!("{BASE}/flunders")]["get"]["responses"]["200"];
+    assert_eq!(response["schema"]["$ref"], "#/definitions/io.wardle.Flunder");
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let definitions = &document["definitions"];
+    assert_ne!(definitions[meta]["description"], "another one");
+    assert_eq!(definitions[format!("{meta}_v2")]["description"], "another one");
+    assert_eq!(
+        definitions["io.wardle.Flunder"]["properties"]["metadata"]["$ref"],
+        format!("#/definitions/{meta}_v2")
+    );
+    assert!(definitions.get("io.wardle.Pod").is_none());
+    assert_ne!(
+        document["paths"]["/api/v1/pods"]["get"]["responses"]["200"]["schema"]["$ref"],
+        "#/definitions/io.wardle.Pod"
     );
 
     let trust = apiserver
