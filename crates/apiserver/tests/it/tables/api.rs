@@ -259,7 +259,7 @@ async fn api_services_and_flow_control_have_their_print_columns() {
             json!({ "metadata": { "name": "v1.c.io" }, "spec": {
                 "group": "c.io", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
             }}),
-            json!(["v1.c.io", "Local", "Unknown", "0s"]),
+            json!(["v1.c.io", "Local", "True", "0s"]),
         ),
         case(
             levels,

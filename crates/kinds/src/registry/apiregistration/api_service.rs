@@ -2,10 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::{FieldPaths, Strategy};
+use super::validation;
+use crate::registry::{Context, FieldPaths, Strategy};
+use plumb_apiserver::error::ApiError;
+use plumb_apiserver::local_condition;
 use plumb_apiserver::table::PrintColumns;
 use plumb_apiserver::table::column::{AGE, Column, NAME};
 use plumb_apiserver::table::view::View;
+use plumb_apiserver::validation::Errors;
+use plumb_resize::rules::Rules;
 
 /// The strategy of `APIServices`.
 #[derive(Debug)]
@@ -14,6 +19,18 @@ pub(in crate::registry) struct ApiServiceStrategy;
 impl Strategy for ApiServiceStrategy {
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
+    }
+
+    /// A new local `APIService` is available at once.
+    fn prepare_for_create(&self, cx: Context<'_>, new: &mut Value) -> Result<Vec<String>, ApiError> {
+        if !new["spec"]["service"].is_object() {
+            new["status"] = json!({ "conditions": [local_condition(cx.now())] });
+        }
+        Ok(Vec::new())
+    }
+
+    fn validate(&self, new: &Value, _rules: &Rules, errors: &mut Errors) {
+        validation::validate(new, errors);
     }
 
     fn status_reset_fields(&self) -> FieldPaths {
