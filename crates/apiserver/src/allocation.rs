@@ -11,7 +11,7 @@
 //! A write that is dropped before the store has it releases its reservation at once; one that is dropped afterwards
 //! leaves it until what the store has accepted is durable or has failed.
 //!
-//! [`repair`] looks for what this cannot prevent: services that were stored with the same address by other means.
+//! `repair` looks for what this cannot prevent: services that were stored with the same address by other means.
 
 mod repair;
 mod stored;

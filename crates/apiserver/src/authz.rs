@@ -1,7 +1,7 @@
 //! Authorization: what a user may do.
 //!
-//! Members of `system:masters` may do everything, nodes may do what the node authorizer allows ([`node`]), and all users may do
-//! what roles and bindings grant ([`rbac`]), in this order. A request that none of them allows is refused with upstream's
+//! Members of `system:masters` may do everything, nodes may do what the node authorizer allows (`node`), and all users may do
+//! what roles and bindings grant (`rbac`), in this order. A request that none of them allows is refused with upstream's
 //! message.
 
 pub(crate) mod defaults;
