@@ -142,9 +142,7 @@ async fn refused_requests_whose_body_does_not_come_do_not_all_wait_for_it() {
     let wire = target.cluster.wire().with_token("unknown");
     let mut frames = Frames::open(&wire).await;
     // More than one source may have the server wait for.
-    for i in 0..250 {
-        frames.headers(2 * i + 1, "POST", MAPS, &[("content-type", JSON)], false).await;
-    }
+    frames.headers_at_once((0..250).map(|i| 2 * i + 1), "POST", MAPS, &[("content-type", JSON)]).await;
     let first = loop {
         let frame = frames.next().await.unwrap();
         if frame.ends_response() {

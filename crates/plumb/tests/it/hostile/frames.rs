@@ -41,6 +41,14 @@ impl Frame {
     }
 }
 
+fn encode(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
 /// A connection whose frames the test writes.
 pub(crate) struct Frames {
     write: tokio::io::WriteHalf<TlsStream<TcpStream>>,
@@ -74,11 +82,11 @@ impl Frames {
     }
 
     async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> std::io::Result<()> {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend_from_slice(&stream.to_be_bytes());
-        frame.extend_from_slice(payload);
-        soon(self.write.write_all(&frame)).await?;
+        self.write(&encode(kind, flags, stream, payload)).await
+    }
+
+    async fn write(&mut self, frames: &[u8]) -> std::io::Result<()> {
+        soon(self.write.write_all(frames)).await?;
         self.write.flush().await
     }
 
@@ -124,6 +132,21 @@ impl Frames {
         end: bool,
     ) {
         self.try_headers(stream, method, path, more, end).await.unwrap();
+    }
+
+    /// Sends the heads of many requests, without bodies, in one write: the server receives them at once, however busy the machine
+    /// is.
+    pub(crate) async fn headers_at_once(
+        &mut self,
+        streams: impl Iterator<Item = u32>,
+        method: &str,
+        path: &str,
+        more: &[(&str, &str)],
+    ) {
+        let block = self.fields(method, path, more);
+        let frames: Vec<u8> =
+            streams.flat_map(|stream| encode(HEADERS, END_HEADERS, stream, &block)).collect();
+        self.write(&frames).await.unwrap();
     }
 
     /// Sends a head of any size in as many frames as it needs, without a body.
