@@ -218,7 +218,7 @@ async fn small_and_read_only_disks_and_claims_that_are_deleted_are_events_and_lo
     event_with(&client, "second", "FailedMount", "Read-only file system (os error 30)").await;
     pods.delete("first", &DeleteParams::default()).await.unwrap();
     claims.delete("first", &DeleteParams::default()).await.unwrap();
-    let why = "node \"plumb\" cannot remove the directory: Read-only file system (os error 30)";
+    let why = "node \"plumb\" cannot remove the directory: row: Read-only file system (os error 30)";
     event_with(&client, &first, "VolumeFailedDelete", why).await;
     assert_eq!(std::fs::read_to_string(path.join("row")).unwrap(), "1");
     disk.remount(MsFlags::empty());
