@@ -55,7 +55,11 @@ pub fn objects() -> Vec<(String, Value)> {
         let attachment = json!({
             "attacher": "driver.example.com", "nodeName": name, "source": { "persistentVolumeName": name },
         });
-        all.push(("/apis/storage.k8s.io/v1/volumeattachments".to_owned(), with(name, "spec", attachment)));
+        let mut attachment = with(name, "spec", attachment);
+        // The node of its pods is not there, so that an attach and detach controller deletes it at once: it stays, as one that is
+        // being detached.
+        attachment["metadata"]["finalizers"] = json!(["example.com/detaching"]);
+        all.push(("/apis/storage.k8s.io/v1/volumeattachments".to_owned(), attachment));
         let inside = |plural: &str| format!("/api/v1/namespaces/{NAMESPACE}/{plural}");
         for plural in ["serviceaccounts", "secrets", "configmaps"] {
             all.push((inside(plural), named(name)));
