@@ -20,6 +20,8 @@ use super::containerd::Site;
 
 /// The pod that takes of the node what a scenario says.
 const OTHER: &str = "other";
+/// Reasons of the events that only Plumb emits (docs/node.md).
+const ADDITIONS: [&str; 1] = ["ResizeWaits"];
 /// How often both sides are looked at until they are the same.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -221,6 +223,7 @@ impl Side {
         facts.extend(statuses(&pod));
         let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let mut events = self.events.list(&about).await.unwrap().items;
+        events.retain(|event| !event.reason.as_deref().is_some_and(|reason| ADDITIONS.contains(&reason)));
         events.sort_by_key(|event| event.metadata.resource_version.as_ref().map(|at| (at.len(), at.clone())));
         let last: BTreeMap<&str, usize> =
             events.iter().enumerate().filter_map(|(at, event)| Some((completed(event)?, at))).collect();
