@@ -43,6 +43,8 @@ enum Removed {
 pub(super) async fn run(state: &Arc<State>) {
     let registry = state.layout.registry();
     let mut followed: HashMap<PathBuf, Followed> = HashMap::new();
+    // The tasks of removed sockets, which may have their drivers yet to remove.
+    let mut ending: HashMap<PathBuf, JoinHandle<()>> = HashMap::new();
     loop {
         if let Err(error) = state.layout.make() {
             tracing::warn!(%error, path = %registry.display(), "cannot make the directories of CSI drivers");
@@ -50,23 +52,20 @@ pub(super) async fn run(state: &Arc<State>) {
         // Before the directory is read, so that no change is missed.
         let changes = Changes::of(&registry);
         let found = sockets(&registry);
-        let mut replaced = HashMap::new();
         let changed = followed.extract_if(|path, socket| found.get(path) != Some(&socket.identity));
         for (path, Followed { removed, task, .. }) in changed {
-            let is_replaced = found.contains_key(&path);
-            // It fails only if the task has ended, which has nothing to clean up then.
-            let _ = removed.send(if is_replaced { Removed::Replaced } else { Removed::Gone });
-            if is_replaced {
-                replaced.insert(path, task);
-            }
+            // It fails only if the task has panicked, which was logged.
+            let _ = removed.send(if found.contains_key(&path) { Removed::Replaced } else { Removed::Gone });
+            ending.insert(path, task);
         }
+        ending.retain(|_, task| !task.is_finished());
         for (path, identity) in found {
             if followed.len() < MOST && !followed.contains_key(&path) {
                 let (removed, receiver) = oneshot::channel();
-                let (state, socket, before) = (state.clone(), path.clone(), replaced.remove(&path));
+                let (state, socket, before) = (state.clone(), path.clone(), ending.remove(&path));
                 let task = tokio::spawn(async move {
                     if let Some(before) = before {
-                        // It has the driver of the earlier socket to remove. Its panic was logged.
+                        // It removes the driver of the earlier socket by the same path. Its panic was logged.
                         let _ = before.await;
                     }
                     follow(&state, &socket, receiver).await;
@@ -126,7 +125,7 @@ async fn follow(state: &Arc<State>, socket: &Path, mut removed: oneshot::Receive
                 tracing::warn!(%error, socket = %socket.display(), "a plugin is not registered");
                 // It may be waiting for the answer.
                 let _ = notify(socket, Err(error.to_string())).await;
-                return;
+                break removed.await;
             }
             Err(Failure::Retry(why)) => why,
         };
