@@ -53,15 +53,19 @@ impl Availability {
     pub(crate) fn failed(reason: &'static str, message: String) -> Self {
         Self { status: "False", reason, message }
     }
+
+    /// The condition that holds since this time.
+    pub(crate) fn condition(&self, since: &str) -> Value {
+        let Self { status, reason, message } = self;
+        json!({
+            "type": "Available", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+        })
+    }
 }
 
 /// The condition `Available` of an `APIService` without a Service, which holds since this time.
 pub fn local_condition(since: Timestamp) -> Value {
-    let Availability { status, reason, message } = Availability::local();
-    json!({
-        "type": "Available", "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": moment(since),
-    })
+    Availability::local().condition(&moment(since))
 }
 
 /// The condition `Available` of an `APIService`; null if it has none.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{join, join_all, select_all};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -136,13 +136,15 @@ fn is_irrelevant(event: &Event) -> bool {
 /// Checks all `APIService`s, and returns those that another API server serves.
 async fn reconcile(server: &ApiServer) -> Result<Vec<RemoteService>, ApiError> {
     let all: Vec<Value> = stored::all(server.cluster().store(), (GROUP, PLURAL), None)?;
-    let services: Vec<RemoteService> = all.iter().filter_map(RemoteService::new).collect();
+    let (mut services, mut local) = (Vec::new(), Vec::new());
+    for object in &all {
+        match RemoteService::new(object) {
+            Some(service) => services.push(service),
+            None => local.push(object),
+        }
+    }
     server.aggregator().retain(&services);
     publish_authentication(server).await?;
-    // One that had a Service before.
-    for object in all.iter().filter(|object| RemoteService::new(object).is_none()) {
-        write(server, meta(object, "name"), available(object), &Availability::local()).await?;
-    }
     let checks = services.iter().map(|service| async {
         let availability = check(server, service).await?;
         write(server, &service.name, &service.condition, &availability).await?;
@@ -154,9 +156,12 @@ async fn reconcile(server: &ApiServer) -> Result<Vec<RemoteService>, ApiError> {
         }
         Ok::<_, ApiError>(())
     });
-    for checked in join_all(checks).await {
-        checked?;
-    }
+    // One that is local may have had a Service before.
+    let writes = local.into_iter().map(async |object| {
+        write(server, meta(object, "name"), available(object), &Availability::local()).await
+    });
+    let (checked, written) = join(join_all(checks), join_all(writes)).await;
+    checked.into_iter().chain(written).collect::<Result<(), _>>()?;
     Ok(services)
 }
 
@@ -259,10 +264,7 @@ async fn write(
         Some(since) => since.to_owned(),
         None => moment(server.cluster().now()),
     };
-    let condition = json!({
-        "type": "Available", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
-    });
-    let patch = json!({ "status": { "conditions": [condition] } });
+    let patch = json!({ "status": { "conditions": [wanted.condition(&since)] } });
     let path = format!("/apis/{GROUP}/v1/{PLURAL}/{name}/status");
     match send(server, Method::PATCH, &path, &patch).await? {
         status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),

@@ -132,7 +132,7 @@ async fn answer(
     }
 }
 
-/// A document with a path of the group and one that is none of this server's business.
+/// A document with a path of the group, and one of a group that another server serves.
 fn openapi_v2() -> Value {
     let reference = |name: &str| json!({ "$ref": format!("#/definitions/{name}") });
     let get = |name: &str| json!({ "get": { "responses": { "200": { "description": "OK", "schema": reference(name) } } } });
