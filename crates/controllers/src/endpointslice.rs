@@ -33,12 +33,13 @@ use crate::endpoints::membership::Membership;
 use crate::endpoints::trigger_time::TriggerTimes;
 use crate::endpoints::writer::{SliceWriter, WriteError};
 use crate::endpoints::{SlicesByService, is_managed_by, selector, service_of, service_type};
+use crate::nodes::health::is_ready;
 use crate::workload::Note;
 use crate::workload::recorder::Recorder;
 
 use decide::{State, decide};
 use hints::is_topology_aware;
-use topology::{AssignedHints, CpuRatios, is_node_ready, zone};
+use topology::{AssignedHints, CpuRatios, zone};
 
 /// The name of this controller's user.
 pub const NAME: &str = "endpointslice-controller";
@@ -233,9 +234,7 @@ impl EndpointSlices {
 /// Whether a change of a node may change the CPU of zones. Changes of its allocatable CPU do not count, as upstream.
 fn changes_topology(change: &Change<'_, Node>) -> bool {
     match (change.before, change.after) {
-        (Some(before), Some(after)) => {
-            is_node_ready(before) != is_node_ready(after) || zone(before) != zone(after)
-        }
+        (Some(before), Some(after)) => is_ready(before) != is_ready(after) || zone(before) != zone(after),
         _ => true,
     }
 }

@@ -21,8 +21,8 @@ use super::decide::Changes;
 use super::hints::is_ready;
 use crate::workload::Note;
 pub use zones::CpuRatios;
+pub(super) use zones::zone;
 use zones::{Allocation, float, minimum};
-pub(super) use zones::{is_ready as is_node_ready, zone};
 
 const ENABLED: &str = "TopologyAwareHintsEnabled";
 const DISABLED: &str = "TopologyAwareHintsDisabled";

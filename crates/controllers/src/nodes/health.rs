@@ -29,6 +29,11 @@ pub fn readiness(node: &Node) -> &str {
     condition(node, "Ready").map_or("Unknown", |ready| ready.status.as_str())
 }
 
+/// Whether a node is ready, and known to be.
+pub fn is_ready(node: &Node) -> bool {
+    readiness(node) == "True"
+}
+
 /// For how long a node may send no heartbeat.
 pub fn grace_period(node: &Node) -> Duration {
     if condition(node, "Ready").is_none() { STARTUP_GRACE_PERIOD } else { MONITOR_GRACE_PERIOD }

@@ -33,6 +33,7 @@ use plumb_controller_runtime::{
 use plumb_placement::volumes::{LOCAL_PATH_PROVISIONER, SELECTED_NODE, annotation, class_of_claim};
 
 use crate::Clients;
+use crate::nodes::health::is_ready;
 use crate::workload::{Note, recorder::Recorder};
 use provision::{Expansion, Provision, expand, is_awaited, provision};
 use reclaim::{Reclaim, node_of};
@@ -130,12 +131,6 @@ pub fn run(clients: Clients, informers: &InformerFactory, clock: Clock) -> BoxFu
             }
         })
         .run()
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 struct Provisioner {

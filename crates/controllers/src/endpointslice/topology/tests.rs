@@ -32,7 +32,7 @@ fn ratios(zones: &[(&str, &str)]) -> CpuRatios {
     CpuRatios::from_nodes(&nodes)
 }
 
-/// A slice with a ready endpoint in each of these zones; `-` is one that is not ready, the empty zone is none.
+/// A slice with a ready endpoint in each of these zones: `-` makes one that is not ready, an empty name one without a zone.
 fn slice(name: &str, zones: &[&str]) -> EndpointSlice {
     let endpoint = |zone: &&str| {
         let zone = Some(*zone).filter(|zone| !zone.is_empty());

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use plumb_resize::quantity::Quantity;
 
+use crate::nodes::health::is_ready;
+
 /// By how much of its share an endpoint may be overloaded.
 const OVERLOAD: f64 = 0.2;
 /// Nodes with these labels do not count.
@@ -97,12 +99,6 @@ fn milli(cpu: i64) -> f64 {
 fn counts(node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
     !EXCLUDED.iter().any(|label| labels.is_some_and(|labels| labels.contains_key(*label))) && is_ready(node)
-}
-
-/// Whether a node is ready.
-pub(in crate::endpointslice) fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The zone of a node, if it has one.

@@ -11,6 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use plumb_controller_runtime::ObjectRef;
 use plumb_placement::volumes::annotation;
 
+use crate::nodes::health::is_ready;
 use crate::workload::{Note, pods};
 
 /// The annotation of nodes that have their volumes attached by this controller.
@@ -108,11 +109,6 @@ pub(super) fn is_terminated(pod: &Pod) -> bool {
         .iter()
         .any(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()));
     pods::has_ended(pod) || pods::is_terminating(pod) && !runs
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn is_out_of_service(node: &Node) -> bool {
