@@ -85,8 +85,7 @@ impl Plugin for PodSecurity {
         }
         let enforce = self.policy(new).0.enforce;
         let before = self.policy(attributes.old).0.enforce;
-        let is_laxer = enforce.version == before.version && enforce.level <= before.level;
-        if enforce.level == Level::Privileged || is_laxer || self.exempts_namespace(attributes) {
+        if !may_reject_more(enforce, before) || self.exempts_namespace(attributes) {
             return Ok(None);
         }
         let namespace = attributes.name.to_owned();
@@ -135,10 +134,9 @@ impl PodSecurity {
         if !errors.is_empty() && (!is_update || errors != errors_before) {
             return Err(ApiError::invalid("", "Namespace", attributes.name, &errors));
         }
-        let is_laxer =
-            policy.enforce.version == before.enforce.version && policy.enforce.level <= before.enforce.level;
-        let is_unchecked = policy.enforce.level == Level::Privileged || is_laxer;
-        if self.exempts_namespace(attributes) && !(is_update && is_unchecked) {
+        if self.exempts_namespace(attributes)
+            && (!is_update || may_reject_more(policy.enforce, before.enforce))
+        {
             let defaults = &self.configuration.defaults;
             if let Some(warning) = policy.exempt_namespace_warning(attributes.name, label_of(new), defaults) {
                 attributes.warn(warning);
@@ -201,6 +199,12 @@ impl PodSecurity {
     }
 }
 
+/// Whether pods that comply with what was enforced before may violate what is enforced now.
+fn may_reject_more(enforce: LevelVersion, before: LevelVersion) -> bool {
+    let is_laxer = enforce.version == before.version && enforce.level <= before.level;
+    enforce.level != Level::Privileged && !is_laxer
+}
+
 /// The labels of a namespace.
 fn label_of<'a>(namespace: &'a Value) -> impl Fn(&str) -> Option<&'a str> {
     |name| namespace["metadata"]["labels"][name].as_str()
@@ -230,7 +234,10 @@ impl Evaluation<'_> {
             let why = format!("violates PodSecurity \"{enforce}\": {violations}");
             return Err(self.attributes.forbidden(&why));
         }
-        self.warn(&evaluate(self.policy.warn, metadata, spec));
+        // The pod complies with what is enforced, which is what is warned about unless labels say otherwise.
+        if self.policy.warn != enforce {
+            self.warn(&evaluate(self.policy.warn, metadata, spec));
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 mod component_status;
 mod config_map;
-mod data;
+pub(super) mod data;
 mod endpoints;
 mod event;
 mod limit_range;

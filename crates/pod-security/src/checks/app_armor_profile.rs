@@ -7,7 +7,7 @@ use plumb_go::quote;
 
 use crate::check::{Check, Forbidden, Revision};
 use crate::level::Level;
-use crate::message::{containers, plural, quoted};
+use crate::message::{plural, quoted, setters};
 use crate::pod::Pod;
 
 pub(super) static BASELINE: Check =
@@ -28,13 +28,10 @@ fn v1_0(pod: Pod<'_>) -> Option<Forbidden> {
     });
     let annotations = forbidden_annotations(pod);
 
-    let mut setters: Vec<String> = bad_of_pod.map(|_| "pod".to_owned()).into_iter().collect();
-    if !bad.is_empty() {
-        setters.push(containers(&bad));
-    }
-    if !annotations.is_empty() {
-        setters.push(plural(annotations.len(), "annotation", "annotations").to_owned());
-    }
+    let of_annotations =
+        (!annotations.is_empty()).then(|| plural(annotations.len(), "annotation", "annotations").to_owned());
+    let setters: Vec<String> =
+        setters(bad_of_pod.is_some(), &bad).into_iter().chain(of_annotations).collect();
     if setters.is_empty() {
         return None;
     }

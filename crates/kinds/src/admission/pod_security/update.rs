@@ -3,8 +3,8 @@
 use plumb_apiserver::validation::json::{list, text};
 use serde_json::Value;
 
-/// Whether an update of a pod adds a container or changes an image. Validation lets no other field change that a check reads, and a
-/// pod that was created before its namespace had a policy can still be labelled, resized and deleted.
+/// Whether an update of a pod adds a container or changes an image. Validation lets no other field of the spec change that a
+/// check reads, and a pod that was created before its namespace had a policy can still be labelled, resized and deleted.
 pub(super) fn is_significant(old: &Value, new: &Value) -> bool {
     let (old, new) = (&old["spec"], &new["spec"]);
     let changes_images = |name: &str| {

@@ -8,6 +8,8 @@ use plumb_apiserver::object::meta;
 use plumb_apiserver::validation::json::{boolean, int, text};
 use plumb_apiserver::validation::{Errors, add_invalid, format};
 
+use crate::registry::core::data::decoded_length;
+
 /// Validates an `APIService`.
 pub(super) fn validate(object: &Value, errors: &mut Errors) {
     let spec = &object["spec"];
@@ -41,7 +43,7 @@ pub(super) fn validate(object: &Value, errors: &mut Errors) {
     let service = &spec["service"];
     if !service.is_object() {
         if !bundle.is_empty() {
-            let size = format!("{} bytes", decoded_len(bundle));
+            let size = format!("{} bytes", decoded_length(&spec["caBundle"]));
             let text = "local APIServices may not have a caBundle";
             errors.push(FieldError::invalid(path.child("caBundle"), size, text));
         }
@@ -65,11 +67,6 @@ pub(super) fn validate(object: &Value, errors: &mut Errors) {
     if is_insecure && !bundle.is_empty() {
         errors.push(insecure("may not be true if caBundle is present"));
     }
-}
-
-/// The length of what a text in base64 encodes.
-fn decoded_len(text: &str) -> usize {
-    text.trim_end_matches('=').len() * 3 / 4
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) fn validate_immutable_data(old: &Value, new: &Value, fields: &[&str],
 }
 
 /// The length of a base64 value once decoded, in bytes.
-pub(super) fn decoded_length(value: &Value) -> usize {
+pub(in crate::registry) fn decoded_length(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     text.trim_end_matches('=').len() * 3 / 4
 }
