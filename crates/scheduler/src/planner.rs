@@ -410,10 +410,7 @@ impl Planner {
         let mut message = diagnosis.message();
         let preemptor =
             Preemptor { requirements: &pod.class, uid: &pod.uid, nominated: nominated.as_deref() };
-        let budgets = self
-            .parsed_budgets
-            .get_or_insert_with(|| self.budgets.all().iter().map(|budget| Budget::read(budget)).collect());
-        let budgets: Vec<&Budget> = budgets.iter().collect();
+        let budgets = parsed(&mut self.parsed_budgets, &self.budgets);
         let candidate =
             preempt(&mut self.cache, preemptor, &diagnosis, &budgets, self.algorithm.next_start_index);
         if let Err(why) = &candidate
@@ -509,6 +506,12 @@ impl Planner {
     pub fn size(&self) -> (usize, usize, usize) {
         (self.cache.len(), self.cache.pods(), self.assumed.len())
     }
+}
+
+/// The disruption budgets, parsed once until one of them changes.
+fn parsed<'a>(parsed: &'a mut Option<Vec<Budget>>, store: &Store<PodDisruptionBudget>) -> Vec<&'a Budget> {
+    let read = || store.all().iter().map(|budget| Budget::read(budget)).collect();
+    parsed.get_or_insert_with(read).iter().collect()
 }
 
 fn unschedulable(

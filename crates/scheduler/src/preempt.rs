@@ -143,9 +143,7 @@ pub(crate) fn preempt(
     let mut explained = 0;
     let start = offset % resolvable.len().max(1);
     for slot in resolvable[start..].iter().chain(&resolvable[..start]) {
-        match select_victims(cache, *slot, preemptor.requirements.priority, budgets, |cache| {
-            filter(cache, preemptor, *slot)
-        }) {
+        match select_victims(cache, preemptor, *slot, budgets) {
             Ok(candidate) => candidates.push(candidate),
             Err(NoCandidate::NoVictims) => {
                 failures.count("No preemption victims found for incoming pod", 1);
@@ -188,12 +186,12 @@ fn filter(cache: &mut Cache, preemptor: Preemptor<'_>, slot: usize) -> Option<Fi
 /// Selects as few victims on a node as possible. The cache is unchanged afterwards.
 fn select_victims(
     cache: &mut Cache,
+    preemptor: Preemptor<'_>,
     slot: usize,
-    priority: i32,
     budgets: &[&Budget],
-    mut filter: impl FnMut(&mut Cache) -> Option<FilterFailure>,
 ) -> Result<Candidate, NoCandidate> {
     let changes = cache.changes.clone();
+    let priority = preemptor.requirements.priority;
     let pods = cache.node_info(slot).pods.values();
     let mut lower: Vec<Arc<PodInfo>> = pods.filter(|pod| pod.class.priority < priority).cloned().collect();
     if lower.is_empty() {
@@ -203,9 +201,9 @@ fn select_victims(
     for pod in &lower {
         cache.remove_pod_at(slot, &pod.uid);
     }
-    let outcome = match filter(cache) {
+    let outcome = match filter(cache, preemptor, slot) {
         Some(failure) => Err((lower, NoCandidate::StillUnfit(failure))),
-        None => Ok(reprieve(cache, slot, &lower, budgets, filter)),
+        None => Ok(reprieve(cache, preemptor, slot, &lower, budgets)),
     };
     let (removed, outcome) = match outcome {
         Ok(candidate) if candidate.victims.is_empty() => (Vec::new(), Err(NoCandidate::NoVictims)),
@@ -222,17 +220,17 @@ fn select_victims(
 /// Adds as many of the removed pods again as possible; the victims stay removed.
 fn reprieve(
     cache: &mut Cache,
+    preemptor: Preemptor<'_>,
     slot: usize,
     removed: &[Arc<PodInfo>],
     budgets: &[&Budget],
-    mut filter: impl FnMut(&mut Cache) -> Option<FilterFailure>,
 ) -> Candidate {
     let (protected, others) = split_by_violation(removed, budgets);
     let mut candidate = Candidate { slot, victims: Vec::new(), violations: 0 };
     let protected = protected.into_iter().map(|pod| (pod, 1));
     for (pod, violations) in protected.chain(others.into_iter().map(|pod| (pod, 0))) {
         cache.add_pod_at(slot, pod.clone());
-        if filter(cache).is_some() {
+        if filter(cache, preemptor, slot).is_some() {
             cache.remove_pod_at(slot, &pod.uid);
             candidate.victims.push(pod);
             candidate.violations += violations;

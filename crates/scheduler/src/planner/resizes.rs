@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Budget, CurrentPod, Planner, PodRef, Preemption, preemption};
+use super::{CurrentPod, Planner, PodRef, Preemption, parsed, preemption};
 use crate::cache::Uid;
 use crate::preempt::preempt_for_resize;
 
@@ -76,10 +76,7 @@ impl Planner {
         let (slot, pod) = self.cache.find_pod(uid).filter(|(_, pod)| pod.deferred.is_some())?;
         let current = CurrentPod { pod: PodRef::assigned(pod), is_assigned: true };
         self.begin(current);
-        let all = self.budgets.all();
-        let budgets =
-            self.parsed_budgets.get_or_insert_with(|| all.iter().map(|one| Budget::read(one)).collect());
-        let budgets: Vec<&Budget> = budgets.iter().collect();
+        let budgets = parsed(&mut self.parsed_budgets, &self.budgets);
         let node_info = self.cache.node_info(slot);
         let victims = &mut self.deferred_resizes.victims;
         let (preemptor, candidate) =
