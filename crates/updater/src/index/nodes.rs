@@ -164,7 +164,11 @@ impl Index {
             return None;
         }
         let recommendation = tracked.recommendation(&vpa, &ranges, epoch)?;
-        let resized = resized(object, &lowering(pod, &recommendation, may_lower(&vpa)));
+        let lowering = lowering(pod, &recommendation, may_lower(&vpa));
+        if lowering.is_empty() {
+            return None;
+        }
+        let resized = resized(object, &lowering);
         let spec = resized.spec.as_ref()?;
         if QosClass::of_pod(object).ok()? != QosClass::of_spec(spec).ok()? {
             return None;
