@@ -195,7 +195,7 @@ impl Notice {
         reachability::reporting_to(client, move |text| *last.lock() = Some(text.to_owned()))
     }
 
-    /// The line with it; empty if there is none.
+    /// The line that reports it, or an empty text.
     fn line(&self) -> String {
         self.0.lock().as_ref().map_or_else(String::new, |text| format!("plumb: {text}\n"))
     }
