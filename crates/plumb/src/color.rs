@@ -96,7 +96,7 @@ const BAD: [&str; 14] = [
 impl Meaning {
     /// The meaning of a word; a condition that is to hold and does not is `RecommendationProvided=False`.
     fn of_word(word: &str) -> Option<Self> {
-        if word.split_once('=').is_some_and(|(_, status)| status != "True") {
+        if matches!(word.split_once('='), Some((_, "False" | "Unknown"))) {
             return Some(Self::Attention);
         }
         let lists = [(&BAD[..], Self::Bad), (&ATTENTION[..], Self::Attention), (&GOOD[..], Self::Good)];
@@ -170,6 +170,7 @@ mod tests {
             ("Custom,ConfigUnsupported", Some(Meaning::Bad)),
             ("-", None),
             ("web", None),
+            ("owner=bob", None),
             ("100m/100m → 200m/200m", None),
             ("the pod is Failing", None),
         ] {

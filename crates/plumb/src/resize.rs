@@ -140,10 +140,11 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         }
     };
     let mut stage = reading::of(&last)?.stage;
-    if stage == Stage::Applied && awaits_restart(&before, &last) {
-        stage = Stage::InProgress;
-    }
-    if earlier::is_all_that_is_left(&before, &asked, &last)? && !awaits_restart(&before, &last) {
+    if awaits_restart(&before, &last) {
+        if stage == Stage::Applied {
+            stage = Stage::InProgress;
+        }
+    } else if earlier::is_all_that_is_left(&before, &asked, &last)? {
         say!("plumb: an earlier resize of pod/{name} is not applied: {stage}");
         stage = Stage::Applied;
     }

@@ -177,7 +177,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
             Ok(pod) => pod,
         };
         let code = reading::exit_code(&reading::of(&pod)?.stage);
-        show(&client, &[pod], &args).await?;
+        show(&client, &namespace, &[pod], &args).await?;
         return Ok(code);
     }
     let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
@@ -188,7 +188,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     if pods.is_empty() && args.output.is_none() {
         say!("no pods in {}", args.place(&namespace));
     } else {
-        show(&client, &pods, &args).await?;
+        show(&client, &namespace, &pods, &args).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -207,6 +207,11 @@ impl Status {
         }
     }
 
+    /// The only namespace that the command is about, if it is not about all.
+    fn only<'a>(&self, namespace: &'a str) -> Option<&'a str> {
+        (!self.all_namespaces).then_some(namespace)
+    }
+
     /// Which columns pods have.
     fn form(&self) -> Form {
         Form { with_namespace: self.all_namespaces, wide: self.output == Some(Output::Wide) }
@@ -218,14 +223,13 @@ impl Status {
     }
 }
 
-async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()> {
+async fn show(client: &Client, namespace: &str, pods: &[Pod], args: &Status) -> anyhow::Result<()> {
     if args.output == Some(Output::Name) {
         let names = pods.iter().filter_map(|pod| pod.metadata.name.as_deref());
         return names.map(|name| format!("pod/{name}\n")).try_for_each(|line| write_out(&line));
     }
-    let namespace = pods.first().and_then(|pod| pod.metadata.namespace.as_deref());
-    let namespace = namespace.filter(|_| !args.all_namespaces);
-    let (boosts, usage) = tokio::join!(vpa::pods::boosts(client, pods), Usage::read(client, namespace));
+    let usage = Usage::read(client, args.only(namespace));
+    let (boosts, usage) = tokio::join!(vpa::pods::boosts(client, pods), usage);
     if let Some(output @ (Output::Json | Output::Yaml)) = args.output {
         let values = pods.iter().zip(&boosts).map(|(pod, boosts)| value(pod, boosts, Some(&usage)));
         let values = values.collect::<anyhow::Result<Vec<Value>>>()?;

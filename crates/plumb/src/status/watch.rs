@@ -98,7 +98,7 @@ async fn redraw(
     events: impl Stream<Item = WatchEvent<Pod>>,
     notice: &Notice,
 ) -> anyhow::Result<ExitCode> {
-    let only = (!args.all_namespaces).then_some(namespace);
+    let only = args.only(namespace);
     // The first read is at once.
     let usage = stream::unfold((client.clone(), Duration::ZERO), |(client, wait)| async move {
         tokio::time::sleep(wait).await;
