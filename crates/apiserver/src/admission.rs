@@ -166,7 +166,7 @@ impl Options<'_> {
         if let Some(value) = query.get("dryRun") {
             options["dryRun"] = json!([value]);
         }
-        if verb == Verb::Patch && query.is_on("force").unwrap_or_default() {
+        if verb == Verb::Patch && query.is_on("force") {
             options["force"] = json!(true);
         }
         options

@@ -128,7 +128,7 @@ impl ApiServer {
             resource_scope::check(row, &target, &head.method)?;
         }
         let query = Query::parse(&head.uri)?;
-        let verb = target.verb(&head.method, query.is_on("watch")?)?;
+        let verb = target.verb(&head.method, query.is_on("watch"))?;
         let selectors = Selectors::of(&query, verb);
         let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
         context.user = Some(Arc::clone(&user));
@@ -174,7 +174,7 @@ impl ApiServer {
         context: &mut ResponseContext,
     ) -> Result<Response<Body>, ApiError> {
         let query = Query::parse(&head.uri)?;
-        let verb = target.verb(&head.method, query.is_on("watch")?)?;
+        let verb = target.verb(&head.method, query.is_on("watch"))?;
         let selectors = Selectors::of(&query, verb);
         let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, target))?;
         context.user = Some(Arc::clone(&user));

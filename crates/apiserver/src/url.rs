@@ -195,13 +195,11 @@ impl Query {
         self.all(name).next().is_some()
     }
 
-    /// Whether a boolean parameter is true.
-    pub fn is_on(&self, name: &str) -> Result<bool, ApiError> {
-        match self.get(name) {
-            None | Some("false" | "0" | "f" | "F" | "False" | "FALSE") => Ok(false),
-            Some("true" | "1" | "t" | "T" | "True" | "TRUE") => Ok(true),
-            Some(other) => Err(ApiError::bad_request(format!("invalid value for {name}: {other:?}"))),
-        }
+    /// Whether a boolean parameter is true. As upstream decodes it, every value is but `0` and `false` in any case, also the
+    /// empty one: Python's client sends `True`.
+    pub fn is_on(&self, name: &str) -> bool {
+        let value = self.all(name).next();
+        value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// The value of a numeric parameter, if it is set.
@@ -281,8 +279,26 @@ mod tests {
         let uri: Uri = "/x?labelSelector=app%3Dweb%2Ctier+in+%28a%29&watch=1&limit=5".parse().unwrap();
         let query = Query::parse(&uri).unwrap();
         assert_eq!(query.get("labelSelector"), Some("app=web,tier in (a)"));
-        assert_eq!(query.is_on("watch"), Ok(true));
         assert_eq!(query.number("limit"), Ok(Some(5)));
         assert_eq!(query.get("nope"), None);
+    }
+
+    #[test]
+    fn a_boolean_parameter_is_on_unless_its_value_is_0_or_false() {
+        for (query, expected) in [
+            ("watch", true),
+            ("watch=", true),
+            ("watch=1", true),
+            ("watch=true", true),
+            ("watch=True", true),
+            ("watch=yes", true),
+            ("watch=0", false),
+            ("watch=false", false),
+            ("watch=False", false),
+            ("stdin=true", false),
+        ] {
+            let query = Query::parse(&format!("/x?{query}").parse().unwrap()).unwrap();
+            assert_eq!(query.is_on("watch"), expected, "{query:?}");
+        }
     }
 }

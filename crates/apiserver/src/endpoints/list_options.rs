@@ -29,7 +29,7 @@ pub(crate) struct ListOptions {
 impl ListOptions {
     /// Reads the options of a list.
     pub(crate) fn of(query: &Query) -> Result<Self, ApiError> {
-        check(query, &list_errors(query))?;
+        check(&list_errors(query))?;
         let limit = query.number("limit")?.filter(|limit| *limit > 0);
         let continues = match given(query, "continue") {
             None => None,
@@ -125,15 +125,15 @@ pub(crate) struct WatchOptions {
 impl WatchOptions {
     /// Reads the options of a watch.
     pub(crate) fn of(query: &Query) -> Result<Self, ApiError> {
-        check(query, &watch_errors(query))?;
+        check(&watch_errors(query))?;
         let revision = parse_revision(given(query, "resourceVersion"))
             .map_err(|error| ApiError::unexplained(error.to_string()))?;
         let revision = revision.filter(|revision| *revision > 0);
         let initial_events = match given(query, "sendInitialEvents") {
-            Some(_) => query.is_on("sendInitialEvents")?,
+            Some(_) => query.is_on("sendInitialEvents"),
             None => revision.is_none(),
         };
-        Ok(Self { revision, initial_events, bookmarks: query.is_on("allowWatchBookmarks")? })
+        Ok(Self { revision, initial_events, bookmarks: query.is_on("allowWatchBookmarks") })
     }
 }
 
@@ -205,8 +205,7 @@ fn watch_errors(query: &Query) -> Vec<FieldError> {
     errors
 }
 
-fn check(query: &Query, errors: &[FieldError]) -> Result<(), ApiError> {
-    query.is_on("sendInitialEvents")?;
+fn check(errors: &[FieldError]) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }

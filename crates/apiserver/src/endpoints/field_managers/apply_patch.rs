@@ -34,7 +34,7 @@ impl ApplyPatch {
         options: &WriteOptions,
         rules: &Rules,
     ) -> Result<Self, ApiError> {
-        let force = query.is_on("force")?;
+        let force = query.is_on("force");
         let (object, twice) = read(body, rules)?;
         let WriteOptions { field_manager, field_validation, .. } = options;
         let (manager, field_validation) = (field_manager.clone(), *field_validation);

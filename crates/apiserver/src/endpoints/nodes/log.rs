@@ -37,11 +37,6 @@ struct Options {
 
 impl Options {
     fn of(query: &Query) -> Result<Self, ApiError> {
-        // A flag without a value is true.
-        let switch = |name: &str| {
-            let value = query.all(name).next();
-            value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
-        };
         let number = |name: &str| {
             let bad = |text: &str| {
                 ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
@@ -61,14 +56,14 @@ impl Options {
             .transpose()?;
         Ok(Self {
             container: query.get("container").unwrap_or_default().to_owned(),
-            follow: switch("follow"),
-            previous: switch("previous"),
-            timestamps: switch("timestamps"),
+            follow: query.is_on("follow"),
+            previous: query.is_on("previous"),
+            timestamps: query.is_on("timestamps"),
             since_seconds: number("sinceSeconds")?,
             since_time,
             tail_lines: number("tailLines")?,
             limit_bytes: number("limitBytes")?,
-            unverified: switch("insecureSkipTLSVerifyBackend"),
+            unverified: query.is_on("insecureSkipTLSVerifyBackend"),
             stream: query.has("stream"),
         })
     }

@@ -159,10 +159,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The options of a connection, as the object for admission webhooks.
 fn container_options(query: &Query) -> Value {
-    let on = |name: &str| query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
     let mut options = json!({});
     for name in ["stdin", "stdout", "stderr", "tty"] {
-        if on(name) {
+        if query.is_on(name) {
             options[name] = json!(true);
         }
     }
@@ -202,6 +201,13 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_are_asked_for_as_pythons_client_writes_true() {
+        let uri = "/x?stdin=False&stdout=True&stderr=true&tty=0".parse().unwrap();
+        let options = container_options(&Query::parse(&uri).unwrap());
+        assert_eq!(options, json!({ "stdout": true, "stderr": true }));
+    }
 
     #[test]
     fn every_argument_of_a_command_is_forwarded_unchanged() {
