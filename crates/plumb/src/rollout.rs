@@ -262,6 +262,15 @@ fn is_replacing(kind: WorkloadKind, workload: &DynamicObject) -> bool {
     is_behind || count(&status["observedGeneration"]) < workload.metadata.generation.unwrap_or(0)
 }
 
+/// A status for programs.
+fn format_value(workload: &Workload, value: &Value, output: Output) -> anyhow::Result<String> {
+    match output {
+        Output::Yaml => yaml(value),
+        Output::Name => Ok(format!("{workload}\n")),
+        _ => json_text(value),
+    }
+}
+
 /// Whether the controller of a Deployment has rolled out its template. A change of its replicas does not change that.
 fn has_rolled_out(status: &Value) -> bool {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -336,12 +345,10 @@ impl Progress {
 
     /// The output.
     fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
-        Ok(match output {
-            Some(Output::Json) => json_text(&self.value(workload))?,
-            Some(Output::Yaml) => yaml(&self.value(workload))?,
-            Some(Output::Name) => format!("{workload}\n"),
-            Some(Output::Wide) | None => self.lines(workload),
-        })
+        match output {
+            Some(Output::Wide) | None => Ok(self.lines(workload)),
+            Some(output) => format_value(workload, &self.value(workload), output),
+        }
     }
 
     /// The status for programs, with the workload that it is of. The phase is null until there is a status.

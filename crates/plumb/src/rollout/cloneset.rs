@@ -7,12 +7,13 @@ use futures_util::StreamExt as _;
 use kube::Client;
 use plumb_client::Api;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
-use plumb_rollout::api::cloneset::{CloneSet, CloneSetStatus};
+use plumb_rollout::api::cloneset::{CloneSet, CloneSetCondition, CloneSetStatus};
 use plumb_rollout::cloneset::status::{FAILED_UPDATE, rollout};
 use plumb_rollout::commands::NoRollout;
 use plumb_rollout::engine::Heading;
+use serde_json::json;
 
-use super::{Progress, Workload};
+use super::{Progress, Workload, format_value};
 use crate::client::{Output, refusal_in, write_out};
 
 /// Prints where the rollout of a CloneSet stands; with `watch` every change, until it ends.
@@ -61,10 +62,10 @@ pub(super) async fn show(
 enum State {
     /// It is reported.
     Rollout(Progress),
-    /// The controller refuses the template, for this reason.
-    Refused(String),
-    /// The controller tries to find out whether pods of the template can be created, and has no answer so far, for this reason.
-    Unchecked(String),
+    /// The controller refuses the template.
+    Refused(CloneSetCondition),
+    /// The controller tries to find out whether pods of the template can be created, and has no answer so far.
+    Unchecked(CloneSetCondition),
     /// No resources are rolled out, and pods are updated for another reason.
     Updating,
 }
@@ -76,10 +77,11 @@ impl State {
             return Self::Rollout(Progress::Held);
         }
         if let Some(failed) = status.condition(FAILED_UPDATE) {
-            let message = failed.message.clone().unwrap_or_default();
             match failed.reason.as_deref() {
-                Some("InvalidTemplate" | "InvalidSpec" | "QuotaExceeded") => return Self::Refused(message),
-                Some("DryRunFailed") => return Self::Unchecked(message),
+                Some("InvalidTemplate" | "InvalidSpec" | "QuotaExceeded") => {
+                    return Self::Refused(failed.clone());
+                }
+                Some("DryRunFailed") => return Self::Unchecked(failed.clone()),
                 _ => {}
             }
         }
@@ -112,34 +114,42 @@ impl State {
     }
 
     fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
-        let is_for_people = matches!(output, None | Some(Output::Wide));
-        Ok(match self {
-            Self::Rollout(Progress::None) if is_for_people => {
+        let for_programs = output.filter(|output| *output != Output::Wide);
+        Ok(match (self, for_programs) {
+            (Self::Rollout(Progress::None), None) => {
                 format!("{workload}: no in-place rollout: {}\n", NoRollout::NoChange)
             }
-            Self::Rollout(Progress::Held) if is_for_people => {
+            (Self::Rollout(Progress::Held), None) => {
                 format!("{workload}: waiting for the CloneSet controller\n")
             }
-            Self::Rollout(progress) => progress.text(workload, output)?,
-            Self::Refused(why) if is_for_people => format!("{workload}: {why}\n"),
-            Self::Unchecked(why) if is_for_people => {
-                format!("{workload}: waiting, no pod is updated: {why}\n")
+            (Self::Rollout(progress), _) => progress.text(workload, output)?,
+            (Self::Refused(failed), None) => format!("{workload}: {}\n", message(failed)),
+            (Self::Unchecked(failed), None) => {
+                format!("{workload}: waiting, no pod is updated: {}\n", message(failed))
             }
-            Self::Updating if is_for_people => {
+            (Self::Refused(failed) | Self::Unchecked(failed), Some(output)) => {
+                let mut value = Progress::None.value(workload);
+                value["reason"] = json!(failed.reason);
+                value["message"] = json!(message(failed));
+                format_value(workload, &value, output)?
+            }
+            (Self::Updating, None) => {
                 format!(
                     "{workload}: no in-place rollout: the template change is not limited to cpu and memory\n"
                 )
             }
-            Self::Refused(_) | Self::Unchecked(_) | Self::Updating => {
-                Progress::None.text(workload, output)?
-            }
+            (Self::Updating, Some(_)) => Progress::None.text(workload, output)?,
         })
     }
 }
 
+fn message(condition: &CloneSetCondition) -> &str {
+    condition.message.as_deref().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::Value;
 
     use super::*;
 
@@ -168,6 +178,13 @@ mod tests {
             let refused = state(reason);
             assert!(refused.has_ended(), "{reason}");
             assert_eq!(refused.text(&workload, None).unwrap(), "cloneset.apps.kruise.io/web: why\n");
+            let text = refused.text(&workload, Some(Output::Json)).unwrap();
+            let value: Value = serde_json::from_str(&text).unwrap();
+            let expected = json!({
+                "apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web",
+                "phase": null, "reason": reason, "message": "why",
+            });
+            assert_eq!(value, expected);
         }
         assert!(state("PodsStuck").has_ended(), "an update of another kind");
     }
