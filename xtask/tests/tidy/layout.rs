@@ -9,6 +9,21 @@ use xtask::repository::{root, sources};
 /// All that these crates depend on, outside of their tests: they are pure, and cheap to build.
 const PURE: &[(&str, &[&str])] = &[
     ("plumb-cron", &["jiff", "plumb-go", "thiserror"]),
+    (
+        "plumb-encryption",
+        &[
+            "aes",
+            "aes-gcm",
+            "base64",
+            "cbc",
+            "crypto_secretbox",
+            "plumb-validation",
+            "serde",
+            "serde-saphyr",
+            "serde_json",
+            "thiserror",
+        ],
+    ),
     ("plumb-go", &["regex", "thiserror"]),
     ("plumb-placement", &["k8s-openapi", "plumb-resize"]),
     ("plumb-pod-security", &["k8s-openapi", "plumb-go", "plumb-validation", "serde"]),
