@@ -9,8 +9,9 @@
 use std::io::{self, Read, Write};
 
 use crate::{
-    Damage, Prefix, Recovery, Snapshot,
-    codec::{Decoder, Malformed, put_object},
+    Damage, MAX_OVERHEAD, Prefix, Recovery, Snapshot, TransformError, Transformer,
+    codec::{DecodeError, Decoder, Malformed, put_object},
+    transformer::ValueReader,
 };
 
 const MAGIC: &[u8; 8] = b"plumbarc";
@@ -20,19 +21,21 @@ const BLOCK_HEADER: usize = 16;
 /// A block is closed once it has this many bytes, so its length is at most this and one object.
 const BLOCK: usize = 256 << 10;
 /// The maximum length of a block: [`BLOCK`] and the largest object with its key and attributes.
-const MAX_BLOCK: usize = BLOCK + crate::MAX_VALUE + (64 << 10);
+const MAX_BLOCK: usize = BLOCK + crate::MAX_VALUE + MAX_OVERHEAD + (64 << 10);
 
 /// Why an archive cannot be read.
 #[derive(Debug)]
 pub(crate) enum ArchiveError {
     Io(io::Error),
     Damaged(Damage),
+    Transform(TransformError),
 }
 
 /// Writes a snapshot. `continues` is called before each block; false cancels.
 pub(crate) fn write(
     snapshot: &Snapshot,
     out: &mut dyn Write,
+    transformer: Option<&dyn Transformer>,
     continues: &dyn Fn() -> bool,
 ) -> io::Result<u64> {
     let mut header = Vec::with_capacity(HEADER);
@@ -46,7 +49,7 @@ pub(crate) fn write(
     let mut block = Vec::with_capacity(BLOCK + (64 << 10));
     let mut count = 0;
     for object in snapshot.iter(&Prefix::everything()) {
-        put_object(&mut block, object);
+        put_object(&mut block, object, transformer).map_err(io::Error::other)?;
         count += 1;
         if block.len() >= BLOCK {
             if !continues() {
@@ -76,7 +79,12 @@ fn write_block(out: &mut dyn Write, payload: &[u8], count: u32) -> io::Result<u6
 }
 
 /// Reads an archive to its end. `name` is for errors; `history` limits the bytes of history.
-pub(crate) fn read(input: &mut dyn Read, name: &str, history: usize) -> Result<Recovery, ArchiveError> {
+pub(crate) fn read(
+    input: &mut dyn Read,
+    name: &str,
+    history: usize,
+    values: &mut ValueReader<'_>,
+) -> Result<Recovery, ArchiveError> {
     let mut source = Source { input, name, offset: 0 };
     let mut header = [0; HEADER];
     source.fill(&mut header)?;
@@ -99,7 +107,10 @@ pub(crate) fn read(input: &mut dyn Read, name: &str, history: usize) -> Result<R
         }
         let mut decoder = Decoder(&payload);
         for _ in 0..count {
-            let object = decoder.object().map_err(|what| source.damage(at, what.0))?;
+            let object = decoder.object(values).map_err(|error| match error {
+                DecodeError::Malformed(what) => source.damage(at, what.0),
+                DecodeError::Transform(error) => ArchiveError::Transform(error),
+            })?;
             recovery.load(object).map_err(|error| source.damage(at, &error.to_string()))?;
             loaded += 1;
         }

@@ -7,20 +7,26 @@ use std::{
 };
 
 use crate::{
-    Directory, OpenError, Recovery, Revision, Snapshot,
+    Directory, OpenError, Recovery, Revision, Snapshot, Transformer,
     archive::{self, ArchiveError},
     log,
+    transformer::ValueReader,
 };
 
-pub(crate) fn write(snapshot: &Snapshot, writer: impl Write) -> io::Result<()> {
+pub(crate) fn write(
+    snapshot: &Snapshot,
+    writer: impl Write,
+    transformer: Option<&dyn Transformer>,
+) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(256 << 10, writer);
-    archive::write(snapshot, &mut out, &|| true)?;
+    archive::write(snapshot, &mut out, transformer, &|| true)?;
     out.flush()
 }
 
 /// Restores a store from a backup into a directory that is empty or missing. Returns its revision.
 ///
-/// If the backup is damaged or truncated, the directory does not become a store that could be opened.
+/// If the backup is damaged or truncated, the directory does not become a store that could be opened. Transformed values are
+/// restored as they are, so that no [`Transformer`] is needed.
 pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revision, OpenError> {
     let path = directory.as_ref();
     let failed = |action: &'static str, file: String| move |source| OpenError::Io { action, file, source };
@@ -44,9 +50,11 @@ pub fn verify(reader: impl Read) -> Result<Revision, OpenError> {
 }
 
 fn read(reader: impl Read) -> Result<Recovery, OpenError> {
-    match archive::read(&mut BufReader::with_capacity(256 << 10, reader), "the backup", 0) {
+    let mut reader = BufReader::with_capacity(256 << 10, reader);
+    match archive::read(&mut reader, "the backup", 0, &mut ValueReader::new(None)) {
         Ok(recovery) => Ok(recovery),
         Err(ArchiveError::Damaged(damage)) => Err(damage.into()),
+        Err(ArchiveError::Transform(error)) => Err(error.into()),
         Err(ArchiveError::Io(source)) => {
             Err(OpenError::Io { action: "read", file: "the backup".into(), source })
         }

@@ -1,8 +1,10 @@
 //! The encoding of objects on disk. Integers are little-endian; strings and values are prefixed with their length.
 
-use bytes::Bytes;
-
-use crate::{Attributes, Event, Key, MAX_VALUE, Object, journal::Record};
+use crate::{
+    Attributes, Event, Key, MAX_OVERHEAD, MAX_VALUE, Object, TransformError, Transformer,
+    journal::Record,
+    transformer::{ValueReader, to_storage},
+};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -11,6 +13,25 @@ const DELETE: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
+/// Why an object or a record cannot be decoded.
+#[derive(Debug)]
+pub(crate) enum DecodeError {
+    Malformed(Malformed),
+    Transform(TransformError),
+}
+
+impl From<Malformed> for DecodeError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl From<TransformError> for DecodeError {
+    fn from(error: TransformError) -> Self {
+        Self::Transform(error)
+    }
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "keys and attributes are at most 1024 bytes long")]
 fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&(text.len() as u16).to_le_bytes());
@@ -18,7 +39,12 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "at most 16 attributes, and values of at most 16 MiB")]
-pub(crate) fn put_object(out: &mut Vec<u8>, object: &Object) {
+pub(crate) fn put_object(
+    out: &mut Vec<u8>,
+    object: &Object,
+    transformer: Option<&dyn Transformer>,
+) -> Result<(), TransformError> {
+    let value = to_storage(transformer, object)?;
     put_text(out, object.key.as_str());
     for number in [object.create_revision, object.mod_revision, object.version] {
         out.extend_from_slice(&number.to_le_bytes());
@@ -28,18 +54,24 @@ pub(crate) fn put_object(out: &mut Vec<u8>, object: &Object) {
         put_text(out, name);
         put_text(out, value);
     }
-    out.extend_from_slice(&(object.value.len() as u32).to_le_bytes());
-    out.extend_from_slice(&object.value);
+    out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    out.extend_from_slice(&value);
+    Ok(())
 }
 
-pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event) {
+pub(crate) fn put_event(
+    out: &mut Vec<u8>,
+    event: &Event,
+    transformer: Option<&dyn Transformer>,
+) -> Result<(), TransformError> {
     if let Some(object) = event.current() {
         out.push(PUT);
-        put_object(out, object);
+        put_object(out, object, transformer)?;
     } else {
         out.push(DELETE);
         put_text(out, event.key().as_str());
     }
+    Ok(())
 }
 
 /// The bytes that are left to decode.
@@ -79,28 +111,27 @@ impl<'a> Decoder<'a> {
         Key::new(self.text()?).map_err(|_| Malformed("a key is malformed"))
     }
 
-    pub(crate) fn object(&mut self) -> Result<Object, Malformed> {
+    pub(crate) fn object(&mut self, values: &mut ValueReader<'_>) -> Result<Object, DecodeError> {
         let key = self.key()?;
         let create_revision = self.u64()?;
         let mod_revision = self.u64()?;
         let version = self.u64()?;
         let [count] = self.array()?;
-        let attributes: Result<Attributes, _> =
+        let attributes: Result<Attributes, Malformed> =
             (0..count).map(|_| Ok((self.text()?, self.text()?))).collect();
         let length = self.u32()? as usize;
-        if length > MAX_VALUE {
-            return Err(Malformed("a value is too large"));
+        if length > MAX_VALUE + MAX_OVERHEAD {
+            return Err(Malformed("a value is too large").into());
         }
-        // A copy, so that an object does not retain the buffer of its neighbours.
-        let value = Bytes::copy_from_slice(self.take(length)?);
+        let value = values.read(&key, self.take(length)?)?;
         Ok(Object { key, value, attributes: attributes?, create_revision, mod_revision, version })
     }
 
-    pub(crate) fn record(&mut self) -> Result<Record, Malformed> {
+    pub(crate) fn record(&mut self, values: &mut ValueReader<'_>) -> Result<Record, DecodeError> {
         match self.array()? {
-            [PUT] => self.object().map(Record::Put),
-            [DELETE] => self.key().map(Record::Delete),
-            _ => Err(Malformed("an unknown kind of record")),
+            [PUT] => self.object(values).map(Record::Put),
+            [DELETE] => Ok(Record::Delete(self.key()?)),
+            _ => Err(Malformed("an unknown kind of record").into()),
         }
     }
 }

@@ -93,6 +93,7 @@ impl Shared {
             let text = describe(&error).into();
             let (reason, is_final) = match error {
                 JournalError::Full { .. } => (WriteError::Full(text), false),
+                JournalError::Transform(_) => (WriteError::Transform(text), false),
                 JournalError::Failed { .. } => (WriteError::ReadOnly(text), true),
             };
             tracing::error!(error = %reason, writes = batch.events.len(), "a batch of writes failed");

@@ -2,6 +2,8 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use crate::TransformError;
+
 /// A position in a file whose content is corrupt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
@@ -51,6 +53,9 @@ pub enum OpenError {
         /// One of the files.
         file: String,
     },
+    /// The [`crate::Transformer`] cannot read a value, for example because it lacks the key. No file was rewritten.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     /// A backup is restored into an empty directory only.
     #[error("{} is not empty", .0.display())]
     NotEmpty(PathBuf),

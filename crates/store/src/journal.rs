@@ -2,7 +2,10 @@
 
 use std::{io, sync::Arc};
 
-use crate::{Change, Event, Key, Object, Revision, Snapshot, head::apply, history::History, quota::Objects};
+use crate::{
+    Change, Event, Key, Object, Revision, Snapshot, TransformError, head::apply, history::History,
+    quota::Objects,
+};
 
 /// A durable sequence of events.
 ///
@@ -46,6 +49,9 @@ pub enum JournalError {
         /// What the system said.
         source: io::Error,
     },
+    /// A value cannot be transformed, and nothing of the batch was written. The next append may succeed.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     /// It is unknown how much of the batch was written. No further append may happen.
     #[error("{action} {file}")]
     Failed {
@@ -164,6 +170,11 @@ impl Recovery {
     /// The revision recovered so far.
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// The state recovered so far.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot { revision: self.revision, objects: self.objects.clone(), history: self.history.clone() }
     }
 
     pub(crate) fn finish(self) -> Snapshot {

@@ -56,6 +56,7 @@
 //! | MVCC tree (treeIndex, bbolt) | persistent maps of the live objects ([`Snapshot`]), and events for the recent past |
 //! | `snapshot save`, `snapshot restore` | [`Store::backup`], [`restore`] |
 //! | `--quota-backend-bytes`, alarm `NOSPACE` | [`Quota`], also by namespace; [`Usage::alarm`] |
+//! | encryption at rest, which the API server does | a [`Transformer`]; memory has the original values |
 //! | raft, leases | none: there is one process, and Leases of Kubernetes are objects |
 //!
 //! The log is not an embedded database, because the objects are in memory anyway, for lists and watches: with the same batches,
@@ -101,6 +102,7 @@ mod quota;
 mod snapshot;
 mod store;
 mod ticket;
+mod transformer;
 mod watch;
 mod write;
 
@@ -118,6 +120,7 @@ pub use quota::{Quota, Usage};
 pub use snapshot::{List, Page, RevisionError, Snapshot};
 pub use store::{Options, Stats, Store, UpdateOutcome};
 pub use ticket::Ticket;
+pub use transformer::{FromStorage, MAX_OVERHEAD, TransformError, Transformer, TransformerError};
 pub use watch::{EventFilter, Watch, WatchBuffer, WatchEnd};
 pub use write::{
     Conflict, Edit, MAX_TRANSACTION, MAX_VALUE, Precondition, UpdateError, Value, Write, WriteError,

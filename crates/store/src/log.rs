@@ -25,7 +25,10 @@ use std::{
 pub(crate) use open::create;
 pub use open::is_store;
 
-use crate::{Disk, DiskFile, Event, Journal, JournalError, Revision, Snapshot, archive, disk::Sequential};
+use crate::{
+    Disk, DiskFile, Event, Journal, JournalError, OpenError, Revision, Snapshot, Transformer, archive,
+    disk::Sequential,
+};
 
 /// The step in which the log is preallocated.
 const STEP: u64 = 512 << 10;
@@ -114,6 +117,9 @@ pub(crate) struct Log {
     /// The size of the last checkpoint. The log may grow to it before the next one, which bounds the write amplification.
     checkpoint: u64,
     running: Option<Checkpoint>,
+    transformer: Option<Arc<dyn Transformer>>,
+    /// Whether a value in a file is stale; see [`crate::FromStorage`].
+    is_stale: bool,
 }
 
 /// A checkpoint that is being written.
@@ -124,7 +130,7 @@ struct Checkpoint {
 
 impl Journal for Log {
     fn append(&mut self, batch: &[Arc<Event>]) -> Result<(), JournalError> {
-        frame::encode(&mut self.frame, self.tail.id, batch);
+        frame::encode(&mut self.frame, self.tail.id, batch, self.transformer.as_deref())?;
         let tail = &mut self.tail;
         let end = tail.offset + self.frame.len() as u64;
         let failed = |action: &'static str, source| {
@@ -166,6 +172,37 @@ impl Journal for Log {
 }
 
 impl Log {
+    /// Whether a value in the files is stored otherwise than the transformer would store it now.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    /// Writes all objects to a new checkpoint, as the transformer stores them now, and removes the files before it: also those
+    /// with values that were replaced or deleted later. The files are in the same order as with any checkpoint, so that a
+    /// crash meanwhile loses nothing, and the next start repeats it.
+    pub(crate) fn rewrite(&mut self, durable: &Snapshot) -> Result<(), OpenError> {
+        let failed =
+            |action: &'static str, file: String| move |source| OpenError::Io { action, file, source };
+        if self.tail.base < durable.revision {
+            let file = self.disk.describe(&log_name(durable.revision));
+            self.tail = Tail::create(self.disk.as_ref(), durable.revision)
+                .map_err(io::Error::from)
+                .map_err(failed("create", file))?;
+        }
+        let file = self.disk.describe(&checkpoint_name(durable.revision));
+        self.checkpoint =
+            write_checkpoint(self.disk.as_ref(), durable, self.transformer.as_deref(), &|| true)
+                .map_err(failed("write", file))?;
+        self.older = 0;
+        self.is_stale = false;
+        tracing::info!(
+            objects = durable.len(),
+            revision = durable.revision,
+            "rewrote all objects, since some were stored in another form than now"
+        );
+        Ok(())
+    }
+
     /// Starts a new log, and writes a checkpoint of the state before it in the background.
     fn start_checkpoint(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let tail = match Tail::create(self.disk.as_ref(), durable.revision) {
@@ -188,7 +225,11 @@ impl Log {
             let disk = self.disk.clone();
             let durable = durable.clone();
             let stop = stop.clone();
-            move || write_checkpoint(disk.as_ref(), &durable, &|| !stop.load(Ordering::Relaxed))
+            let transformer = self.transformer.clone();
+            move || {
+                let continues = || !stop.load(Ordering::Relaxed);
+                write_checkpoint(disk.as_ref(), &durable, transformer.as_deref(), &continues)
+            }
         });
         match started {
             Ok(thread) => self.running = Some(Checkpoint { thread, stop }),
@@ -226,12 +267,17 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Writes a checkpoint of all objects, then removes the logs and checkpoints that it supersedes.
-fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, continues: &dyn Fn() -> bool) -> io::Result<u64> {
+fn write_checkpoint(
+    disk: &dyn Disk,
+    snapshot: &Snapshot,
+    transformer: Option<&dyn Transformer>,
+    continues: &dyn Fn() -> bool,
+) -> io::Result<u64> {
     let name = checkpoint_name(snapshot.revision);
     let unfinished = format!("{name}{UNFINISHED}");
     let file = Sequential { file: disk.create(&unfinished)?, offset: 0 };
     let mut out = BufWriter::with_capacity(256 << 10, SyncingWriter { file, synced: 0 });
-    let written = archive::write(snapshot, &mut out, continues);
+    let written = archive::write(snapshot, &mut out, transformer, continues);
     let size = match written.and_then(|size| out.flush().map(|()| size)) {
         Ok(size) => size,
         Err(error) => {

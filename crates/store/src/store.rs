@@ -12,9 +12,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Conflict, Directory, Disk, Edit, Epoch, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
-    Precondition, Prefix, Quota, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError,
-    Usage, Watch, WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head, journal::Memory,
-    log::Log, watch::Queue, write::Limit,
+    Precondition, Prefix, Quota, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, Transformer,
+    UpdateError, Usage, Watch, WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head,
+    journal::Memory, log::Log, watch::Queue, write::Limit,
 };
 
 /// The number of attempts of an update. Each conflict means that another writer succeeded, so many are plausible.
@@ -36,6 +36,8 @@ pub struct Options {
     pub checkpoint: u64,
     /// The maximum bytes of the objects.
     pub quota: Quota,
+    /// Transforms values on their way to the disk and back. Without one, they are stored and read unchanged.
+    pub transformer: Option<Arc<dyn Transformer>>,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             pending: 64 << 20,
             checkpoint: 64 << 20,
             quota: Quota::UNLIMITED,
+            transformer: None,
         }
     }
 }
@@ -96,6 +99,7 @@ pub struct Store {
 struct Running {
     shared: Arc<Shared>,
     watch_buffer: WatchBuffer,
+    transformer: Option<Arc<dyn Transformer>>,
     committer: Committer,
 }
 
@@ -109,13 +113,19 @@ enum Committer {
 
 impl Store {
     /// Opens the store in a directory, or creates one in an empty or missing directory.
+    ///
+    /// If a value on the disk is stale ([`Transformer`]), all objects are written to a new checkpoint, and the files before it
+    /// are removed, before this returns.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(Directory::lock(directory)?), options)
     }
 
     /// Opens the store on any [`Disk`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self, OpenError> {
-        let (log, recovery) = Log::open(disk, &options)?;
+        let (mut log, recovery) = Log::open(disk, &options)?;
+        if log.is_stale() {
+            log.rewrite(&recovery.snapshot())?;
+        }
         Self::start(Box::new(log), recovery, options)
     }
 
@@ -133,7 +143,8 @@ impl Store {
             })
             .map_err(OpenError::Thread)?;
         let committer = Committer::Thread(Mutex::new(Some(committer)));
-        Ok(Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) })
+        let Options { watch_buffer, transformer, .. } = options;
+        Ok(Self { running: Arc::new(Running { shared, watch_buffer, transformer, committer }) })
     }
 
     /// Creates a store without a disk and without a thread. A write is visible, and dispatched to watchers, before it returns.
@@ -144,7 +155,8 @@ impl Store {
         let empty = Recovery::new(0, options.history).finish();
         let shared = Arc::new(Shared::new(empty, options.pending, options.quota));
         let committer = Committer::Writers(Mutex::new(Memory));
-        Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) }
+        let Options { watch_buffer, transformer, .. } = options.clone();
+        Self { running: Arc::new(Running { shared, watch_buffer, transformer, committer }) }
     }
 
     /// The current snapshot. All reads of one snapshot are consistent.
@@ -310,7 +322,7 @@ impl Store {
     /// Writes a consistent copy of the current state for [`crate::restore`]. The store remains usable meanwhile.
     pub fn backup(&self, writer: impl io::Write) -> io::Result<Revision> {
         let snapshot = self.snapshot();
-        backup::write(&snapshot, writer)?;
+        backup::write(&snapshot, writer, self.running.transformer.as_deref())?;
         Ok(snapshot.revision)
     }
 

@@ -239,6 +239,9 @@ pub enum WriteError {
     /// No space is left on the disk. Nothing was written, and later writes may succeed.
     #[error("no space left for the write: {0}")]
     Full(Arc<str>),
+    /// A value of the batch cannot be transformed for the disk. Nothing was written, and later writes may succeed.
+    #[error("{0}")]
+    Transform(Arc<str>),
     /// The disk failed, so the store serves reads only until it is reopened.
     ///
     /// The outcome of the write is unknown: it may exist after the next start.

@@ -12,7 +12,7 @@
 use std::{io, sync::Arc};
 
 use crate::{
-    Event, Revision,
+    Event, Revision, TransformError, Transformer,
     codec::{Decoder, put_event},
     disk::DiskFile,
 };
@@ -43,16 +43,21 @@ pub(super) fn file_header(base: Revision) -> ([u8; FILE_HEADER], u32) {
     (header, crc)
 }
 
-/// Encodes a batch as a frame.
+/// Encodes a batch as a frame. If it fails, the frame must not be written.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a batch is bounded far below 4 GiB by head and transaction"
 )]
-pub(super) fn encode(frame: &mut Vec<u8>, log: u32, batch: &[Arc<Event>]) {
+pub(super) fn encode(
+    frame: &mut Vec<u8>,
+    log: u32,
+    batch: &[Arc<Event>],
+    transformer: Option<&dyn Transformer>,
+) -> Result<(), TransformError> {
     frame.clear();
     frame.resize(HEADER, 0);
     for event in batch {
-        put_event(frame, event);
+        put_event(frame, event, transformer)?;
     }
     let payload = &frame[HEADER..];
     let length = payload.len() as u32;
@@ -68,6 +73,7 @@ pub(super) fn encode(frame: &mut Vec<u8>, log: u32, batch: &[Arc<Event>]) {
     frame[28..32].copy_from_slice(&crc.to_le_bytes());
     frame.push(MARK);
     frame.resize(frame.len().next_multiple_of(ALIGN), 0);
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy)]

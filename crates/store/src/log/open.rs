@@ -15,8 +15,9 @@ use super::{
 use crate::{
     Damage, Disk, DiskFile, OpenError, Options, Recovery, Revision,
     archive::{self, ArchiveError},
-    codec::Decoder,
+    codec::{DecodeError, Decoder},
     disk::Sequential,
+    transformer::ValueReader,
 };
 
 const FORMAT_FILE: &str = "FORMAT";
@@ -80,8 +81,9 @@ impl Log {
         let names: Vec<Name> = names.iter().filter_map(|name| Name::parse(name)).collect();
         let newest =
             names.iter().filter(|name| matches!(name, Name::Checkpoint(_))).map(|name| name.revision()).max();
+        let mut values = ValueReader::new(options.transformer.as_deref());
         let (mut recovery, checkpoint) = match newest {
-            Some(revision) => load(disk.as_ref(), revision, options.history)?,
+            Some(revision) => load(disk.as_ref(), revision, options.history, &mut values)?,
             None => (Recovery::new(0, options.history), 0),
         };
         let start = newest.unwrap_or(0);
@@ -98,7 +100,7 @@ impl Log {
                 break;
             }
             let last = at + 1 == bases.len();
-            let log = replay(disk.as_ref(), *base, last, &mut recovery)?;
+            let log = replay(disk.as_ref(), *base, last, &mut recovery, &mut values)?;
             older += tail.replace(log).map_or(0, |log: Tail| log.offset);
         }
         let complete = bases.last() == tail.as_ref().map(|log| log.base).as_ref();
@@ -120,6 +122,8 @@ impl Log {
             min_bytes: options.checkpoint,
             checkpoint,
             running: None,
+            is_stale: values.is_stale,
+            transformer: options.transformer.clone(),
         };
         Ok((log, recovery))
     }
@@ -135,7 +139,10 @@ fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
         if let Some(other) = names.iter().find(|name| **name != log_name(0)) {
             return Err(OpenError::NotAStore { file: disk.describe(other) });
         }
-        if !names.is_empty() && replay(disk, 0, true, &mut Recovery::new(0, 0))?.offset > FILE_HEADER as u64 {
+        let mut values = ValueReader::new(None);
+        if !names.is_empty()
+            && replay(disk, 0, true, &mut Recovery::new(0, 0), &mut values)?.offset > FILE_HEADER as u64
+        {
             let what = "it is missing, although there is a log with writes".into();
             return Err(Damage { file: disk.describe(FORMAT_FILE), offset: 0, what }.into());
         }
@@ -173,28 +180,34 @@ fn name_format(disk: &dyn Disk) -> Result<(), OpenError> {
     write().map_err(failed(disk, "write", FORMAT_FILE))
 }
 
-/// Creates a store on an empty disk from a recovered state.
+/// Creates a store on an empty disk from a recovered state, whose values are stored as they are.
 pub(crate) fn create(disk: &dyn Disk, known: Recovery) -> Result<(), OpenError> {
     let snapshot = known.finish();
     let name = checkpoint_name(snapshot.revision);
-    write_checkpoint(disk, &snapshot, &|| true).map_err(failed(disk, "write", &name))?;
+    write_checkpoint(disk, &snapshot, None, &|| true).map_err(failed(disk, "write", &name))?;
     let name = log_name(snapshot.revision);
     Tail::create(disk, snapshot.revision).map_err(io::Error::from).map_err(failed(disk, "create", &name))?;
     name_format(disk)
 }
 
-fn load(disk: &dyn Disk, revision: Revision, history: usize) -> Result<(Recovery, u64), OpenError> {
+fn load(
+    disk: &dyn Disk,
+    revision: Revision,
+    history: usize,
+    values: &mut ValueReader<'_>,
+) -> Result<(Recovery, u64), OpenError> {
     let name = checkpoint_name(revision);
     let file = disk.open(&name).map_err(failed(disk, "open", &name))?;
     let size = file.size().map_err(failed(disk, "read", &name))?;
     let mut input = BufReader::with_capacity(256 << 10, Sequential { file, offset: 0 });
-    match archive::read(&mut input, &disk.describe(&name), history) {
+    match archive::read(&mut input, &disk.describe(&name), history, values) {
         Ok(recovery) if recovery.revision() == revision => Ok((recovery, size)),
         Ok(other) => {
             let what = format!("it has revision {}", other.revision());
             Err(Damage { file: disk.describe(&name), offset: 0, what }.into())
         }
         Err(ArchiveError::Damaged(damage)) => Err(damage.into()),
+        Err(ArchiveError::Transform(error)) => Err(error.into()),
         Err(ArchiveError::Io(error)) => Err(failed(disk, "read", &name)(error)),
     }
 }
@@ -211,7 +224,13 @@ fn blank(file: &dyn DiskFile, offset: u64, until: u64) -> io::Result<()> {
 }
 
 /// Replays one log. Only the last one may end in a torn batch.
-fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) -> Result<Tail, OpenError> {
+fn replay(
+    disk: &dyn Disk,
+    base: Revision,
+    last: bool,
+    recovery: &mut Recovery,
+    values: &mut ValueReader<'_>,
+) -> Result<Tail, OpenError> {
     let name = log_name(base);
     let damage = |offset: u64, what: String| Damage { file: disk.describe(&name), offset, what };
     let unreadable = |error| failed(disk, "read", &name)(error);
@@ -239,7 +258,10 @@ fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) 
             Found::Frame { header, payload, next } => {
                 let mut decoder = Decoder(payload);
                 for (revision, _) in (header.first..).zip(0..header.events) {
-                    let record = decoder.record().map_err(|what| damage(offset, what.0.into()))?;
+                    let record = decoder.record(values).map_err(|error| match error {
+                        DecodeError::Malformed(what) => damage(offset, what.0.into()).into(),
+                        DecodeError::Transform(error) => OpenError::from(error),
+                    })?;
                     recovery.replay(revision, record).map_err(|error| damage(offset, error.to_string()))?;
                 }
                 if !decoder.is_empty() {

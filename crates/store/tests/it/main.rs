@@ -11,5 +11,6 @@ mod model;
 mod quota;
 mod sim;
 mod support;
+mod transformer;
 mod watches;
 mod writes;
