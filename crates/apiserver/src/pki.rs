@@ -40,7 +40,7 @@ mod signing;
 pub use client::ClientCertificate;
 pub use clock::{Clock, SystemClock};
 pub use error::PkiError;
-pub use files::FileError;
+pub use files::{FileError, read_private};
 pub use keyed::{KeyedCertificate, certificate_pem};
 pub use rotation::keep_fresh;
 pub use secret::Secret;

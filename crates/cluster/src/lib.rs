@@ -17,6 +17,7 @@ mod controllers;
 pub mod data_dir;
 mod definitions;
 pub mod down;
+mod encryption;
 pub mod features;
 pub mod flags;
 mod holder;

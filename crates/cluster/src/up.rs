@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use crate::admin_kubeconfig::{self, AdminKubeconfig};
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
+use crate::encryption::Encryption;
 use crate::flags::{RuntimeKind, Up, may_run_containers};
 use crate::invitation::Binding;
 use crate::nodes::{DnsSettings, Machines, RunningMachines};
@@ -69,11 +70,11 @@ pub(crate) fn raise_descriptors() -> usize {
 
 /// How long changes are retained for watches that resume and lists that continue: as long as upstream's etcd is not
 /// compacted, where memory allows it.
-fn store_options(quota: Quota) -> Options {
+fn store_options(quota: Quota, encryption: Arc<Encryption>) -> Options {
     let started = Instant::now();
     let clock = Arc::new(move || started.elapsed());
     let recent = Recent { age: Duration::from_mins(5), bytes: RECENT_BYTES, clock };
-    Options { recent: Some(recent), quota, ..Options::default() }
+    Options { recent: Some(recent), quota, transformer: Some(encryption), ..Options::default() }
 }
 
 /// The memory of this machine in bytes, if it is known.
@@ -87,14 +88,15 @@ fn machine_memory() -> Option<u64> {
 
 async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::Result<()> {
     let admission = admission_configuration(&args)?;
+    let encryption = Encryption::open(args.encryption_provider_config.as_deref())?;
     let supervisor = plumb_supervise::process();
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
     let mut created = data_dir::FreshDirectory::new(data)?;
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     created.create(data)?;
-    let store = Store::open(data_dir::objects(data), store_options(args.limits.of_objects(machine_memory())))
-        .map_err(|error| unopened(error, data))?;
+    let options = store_options(args.limits.of_objects(machine_memory()), encryption.clone());
+    let store = Store::open(data_dir::objects(data), options).map_err(|error| unopened(error, data))?;
     let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;
     let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");
@@ -154,6 +156,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     server.show_tasks(supervisor);
     let gates = binding.gates.clone();
     server.also_show(move |text| features::render(&gates, text));
+    server.also_show(move |text| encryption.render(text));
 
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join(data_dir::KUBECONFIG));
     let entry = AdminKubeconfig::new(data, &url, &kubeconfig)?;
@@ -329,6 +332,10 @@ fn unopened(error: OpenError, data: &Path) -> anyhow::Error {
         OpenError::Damaged(_) => {
             Some("its objects are damaged; `plumb restore` makes another data directory from a backup")
         }
+        OpenError::Transform(_) => Some(
+            "an object cannot be decrypted, and nothing was changed; --encryption-provider-config must have the key that \
+             encrypted it",
+        ),
         _ => None,
     };
     let error = anyhow::Error::new(error);

@@ -18,6 +18,7 @@ mod it {
     mod descriptors;
     mod dice;
     mod differential;
+    mod encryption;
     mod exec;
     mod failover;
     mod gates;

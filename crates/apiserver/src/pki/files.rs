@@ -62,8 +62,9 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// The content of a file that only its owner should be able to read; removes the permissions of other users.
-pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+/// The content of a file that only its owner should be able to read; removes the permissions of other users. `None` if there
+/// is no such file.
+pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
     let mode = fs::metadata(path).map_err(FileError::new("examine", path))?.permissions().mode();
     if mode & 0o077 != 0 {

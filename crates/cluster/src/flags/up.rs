@@ -65,6 +65,10 @@ pub struct Up {
     /// `PodSecurityConfiguration`.
     #[arg(long, value_name = "FILE")]
     pub(crate) admission_control_config_file: Option<PathBuf>,
+    /// Which objects are encrypted on the disk, and with which keys: an `EncryptionConfiguration`, as for kube-apiserver, with
+    /// the providers `aesgcm`, `aescbc`, `secretbox` and `identity`. Without it, objects are stored unencrypted.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Option<PathBuf>,
     /// The components to run, separated by commas.
     #[arg(long, value_parser = ComponentsParser, default_value = "all", value_name = "COMPONENTS")]
     pub(crate) components: Components,
