@@ -1,7 +1,8 @@
 //! Encryption at rest of a cluster: `plumb up --encryption-provider-config`.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,6 +29,7 @@ fn configuration(folder: &Path, providers: &str) -> PathBuf {
          - resources: [secrets]\n  providers: {providers}\n"
     );
     fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     file
 }
 
@@ -188,4 +190,19 @@ async fn a_start_that_lacks_a_key_names_object_and_key_and_changes_nothing() {
 
     let file = configuration(folder.path(), &format!("[{}]", secretbox(&[("key1", KEY1)])));
     assert_found(&start(&data, Some(&file)), &secret).await;
+}
+
+#[test]
+fn an_invalid_configuration_is_refused_before_anything_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let file = configuration(folder.path(), &format!("[{}]", secretbox(&[("key1", "aHVudGVyMg==")])));
+    let message = refused(&data, Some(&file));
+    let expected = format!(
+        "plumb: --encryption-provider-config: {} is invalid: resources[0].providers[0].secretbox.keys[0].secret: Invalid \
+         value: \"REDACTED\": secret is not of the expected length, got 7, expected one of [32]\n",
+        file.display()
+    );
+    assert_eq!(message, expected);
+    assert!(!data.exists());
 }
