@@ -11,6 +11,7 @@
 pub mod builtin;
 pub mod cgroup;
 pub mod descriptors;
+pub mod disk_usage;
 mod error;
 mod execution;
 pub mod fault;

@@ -1,14 +1,12 @@
 //! The usage of pods and containers.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
 use jiff::Timestamp;
 
 use super::state::{ContainerEntry, SandboxEntry, State};
 use crate::error::Result;
-use crate::types::{ContainerStats, FilesystemUsage, InterfaceUsage, SandboxStats};
+use crate::types::{ContainerStats, InterfaceUsage, SandboxStats};
 
 impl ContainerEntry {
     pub(super) fn stats(&self) -> Result<ContainerStats> {
@@ -61,42 +59,4 @@ fn interface(veth: &str) -> Option<InterfaceUsage> {
         tx_bytes: counter("rx_bytes")?,
         tx_errors: counter("rx_errors")?,
     })
-}
-
-/// How many files of a folder are counted at most, and how many bytes the paths of folders may take that are yet to be
-/// looked into: containers make as many of them as they like.
-const MOST_INODES: u64 = 1 << 22;
-const MOST_PENDING: usize = 16 << 20;
-
-/// The disk usage of a directory.
-pub(super) fn folder_usage(folder: &Path) -> FilesystemUsage {
-    let (mut bytes, mut inodes) = (0, 0);
-    let mut left = vec![folder.to_owned()];
-    let mut pending = folder.as_os_str().len();
-    while let Some(path) = left.pop() {
-        pending = pending.saturating_sub(path.as_os_str().len());
-        let Ok(entries) = fs::read_dir(&path) else { continue };
-        for entry in entries.flatten() {
-            if inodes == MOST_INODES {
-                left.clear();
-                break;
-            }
-            let Ok(found) = entry.metadata() else { continue };
-            bytes += found.blocks() * 512;
-            inodes += 1;
-            if found.is_dir() {
-                let path = entry.path();
-                if pending + path.as_os_str().len() <= MOST_PENDING {
-                    pending += path.as_os_str().len();
-                    left.push(path);
-                }
-            }
-        }
-    }
-    FilesystemUsage {
-        at: Timestamp::now(),
-        mountpoint: folder.to_owned(),
-        used_bytes: bytes,
-        inodes_used: inodes,
-    }
 }
