@@ -2,6 +2,7 @@
 
 mod autoscaler;
 mod data;
+mod eviction;
 mod join;
 mod limits;
 mod network;
@@ -12,6 +13,7 @@ pub mod values;
 
 pub(crate) use autoscaler::AutoscalerFlags;
 pub use data::{Backup, Down, Restore};
+pub(crate) use eviction::EvictionFlags;
 pub use join::Node;
 pub(crate) use limits::ServerLimits;
 pub(crate) use network::ClusterNetworkFlags;

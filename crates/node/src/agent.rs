@@ -3,6 +3,7 @@
 mod adopt;
 mod classes;
 mod describe;
+mod health;
 mod rebuild;
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,6 +38,7 @@ use crate::cri_config;
 use crate::env::{ApiServerAddress, EnvFacts};
 use crate::ephemeral_storage;
 use crate::events::{Kind, Recorder};
+use crate::eviction::{EvictionConfig, EvictionManager};
 use crate::image_gc::{self, ImageGcConfig};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
@@ -95,6 +97,8 @@ pub struct Config {
     pub volumes: Option<VolumeDirectories>,
     /// When images are removed; none if never.
     pub image_gc: Option<ImageGcConfig>,
+    /// When pods are evicted because the node is under pressure, or because of the local storage that they use; none if never.
+    pub eviction: Option<EvictionConfig>,
     /// The directory of the manifests of static pods.
     pub pod_manifest_path: Option<PathBuf>,
     /// Logs and DNS of pods.
@@ -188,6 +192,7 @@ impl Agent {
             setup: &setup,
             sandboxes: &config.sandbox_defaults,
             image_gc: config.image_gc.as_ref(),
+            eviction: config.eviction.as_ref(),
             enforce_node_allocatable: config.enforce_node_allocatable,
             static_cpu_manager: config.cpus.is_some(),
             max_restart_period: config.max_restart_period,
@@ -199,13 +204,25 @@ impl Agent {
         let allocator = Allocator::new(amounts, max_pods, facts_of_rules, rules.clone())
             .with_cpus(config.cpus)
             .with_ephemeral_storage(ephemeral_storage.map(Quantity::saturating_units));
+        let memory = i64::try_from(machine.memory).unwrap_or(i64::MAX);
         let pods_cgroup = if config.enforce_node_allocatable {
             register::pods_cgroup(&setup, &machine)
         } else {
             classes::unlimited()
         };
+        let eviction = config.eviction.map(|eviction| {
+            // A configured capacity is no part of the machine, and nothing of it is kept free.
+            let is_configured = setup.capacity.contains_key("memory");
+            let limit = pods_cgroup.memory_limit.filter(|limit| *limit < memory && !is_configured);
+            EvictionManager::new(eviction, limit)
+        });
+        if let Some(eviction) = &eviction {
+            eviction.begin(&*runtime, clock()).await;
+        }
         let node = Node {
             pods_cgroup,
+            eviction,
+            image_use: tokio::sync::Mutex::default(),
             oom_group: config.oom_group,
             max_restart_period: config.max_restart_period,
             allocations: Arc::new(AllocationManager::new(
@@ -240,7 +257,7 @@ impl Agent {
             status_limiter: config.status_limiter,
             client: client.clone(),
             sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
-            memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
+            memory,
             workers: Workers::default(),
             static_pods: config.pod_manifest_path.map(StaticPods::new),
             shutting_down: AtomicBool::new(false),
@@ -278,7 +295,7 @@ impl Agent {
     async fn try_register(&mut self) {
         let mut backoff = Backoff::default();
         while self.registered.is_none() {
-            let now = self.health.borrow().clone();
+            let now = self.current_health();
             match Box::pin(self.registrar.register(&now)).await {
                 Ok(registered) => self.registered = Some(registered),
                 Err(error) => {
@@ -337,7 +354,8 @@ impl Agent {
         let (sender, mut pod_events) = mpsc::channel(256);
         let on_this_node = WatchConfig::default().fields(format!("spec.nodeName={}", self.node.name));
         let pods: Api<Pod> = Api::all(self.node.client.clone());
-        let (registrar, health) = (self.registrar.clone(), self.health.clone());
+        let (health, following_health) = self.follow_health();
+        let (registrar, health_of_images) = (self.registrar.clone(), health.clone());
         let registered = self.registered.take();
         let registered = async move {
             if let Some(registered) = registered {
@@ -347,7 +365,8 @@ impl Agent {
         let reflecting = Reflector::new(pods, on_this_node).run(sender);
         let node = self.node.clone();
         let classes = classes::run(&node);
-        let image_gc = image_gc::run(&node, self.image_gc.clone(), self.health.clone());
+        let image_gc = image_gc::run(&node, self.image_gc.clone(), health_of_images);
+        let eviction = EvictionManager::run(&node);
         if let Some(static_pods) = &self.node.static_pods {
             // Before pods are admitted: static pods are critical.
             static_pods.read(&self.node.name);
@@ -390,7 +409,18 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(reflecting, work, registered, classes, image_gc, static_pods, volumes, services);
+        let pressure = async { tokio::join!(following_health, eviction) };
+        tokio::join!(
+            reflecting,
+            work,
+            registered,
+            classes,
+            image_gc,
+            static_pods,
+            volumes,
+            services,
+            pressure
+        );
     }
 
     /// Watches the Services that containers get variables of.
@@ -570,6 +600,10 @@ async fn new_worker(
     let desired = |info: &PodInfo| Allocation::new(info.desired.clone(), info.generation);
     let as_desired = |info: &PodInfo| Entry::new(info, desired(info));
     let over = is_finished(&pod) || pod.metadata.deletion_timestamp.is_some();
+    let under_pressure = || {
+        let manager = node.eviction.as_ref().filter(|_| start.entry.is_none())?;
+        manager.rejection(&pod, &info).map(|message| (shutdown::EVICTED, message))
+    };
     let forbidden_sysctl = || {
         let forbidden = node.sysctls.admit(pod.spec.as_ref()?).err()?;
         Some((sysctls::FORBIDDEN, forbidden.to_string()))
@@ -586,7 +620,11 @@ async fn new_worker(
     let rejected = if over {
         None
     } else {
-        shutting_down().or_else(forbidden_sysctl).or_else(unsupported).or_else(predicate)
+        shutting_down()
+            .or_else(under_pressure)
+            .or_else(forbidden_sysctl)
+            .or_else(unsupported)
+            .or_else(predicate)
     };
     let forbidden = rejected.map(|(reason, message)| {
         let status = format!("Pod was rejected: {message}");

@@ -1,6 +1,7 @@
-//! The ephemeral storage that a pod requests.
+//! The ephemeral storage that a pod requests, and its limit.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use plumb_resize::list::WireList;
 use plumb_resize::quantity::Quantity;
 
 /// The resource in lists.
@@ -9,24 +10,41 @@ pub(crate) const NAME: &str = "ephemeral-storage";
 /// The bytes that a pod requests, as the scheduler counts them: those of its containers and sidecars together, or those of an
 /// init container with the sidecars before it, if that is more.
 pub(crate) fn requested(spec: &PodSpec) -> i64 {
-    let of_container = |container: &Container| -> i64 {
-        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-        let amount = requests.and_then(|requests| requests.get(NAME));
-        amount.and_then(|amount| amount.0.parse::<Quantity>().ok()).map_or(0, Quantity::saturating_units)
+    let requests = |resources: &ResourceRequirements| bytes(resources.requests.as_ref());
+    aggregate(spec, |container| container.resources.as_ref().and_then(requests)).unwrap_or(0)
+}
+
+/// The limit of a pod, by the same rule; `None` if none of its containers has one.
+pub(crate) fn limit(spec: &PodSpec) -> Option<Quantity> {
+    let limits = |resources: &ResourceRequirements| bytes(resources.limits.as_ref());
+    let of = |container: &Container| container.resources.as_ref().and_then(limits);
+    let has_any =
+        spec.containers.iter().chain(spec.init_containers.iter().flatten()).any(|c| of(c).is_some());
+    aggregate(spec, of).filter(|_| has_any).map(Quantity::from_bytes)
+}
+
+/// The bytes in a list of requests or limits.
+fn bytes(list: Option<&WireList>) -> Option<i64> {
+    Some(list?.get(NAME)?.0.parse::<Quantity>().ok()?.saturating_units())
+}
+
+/// The sum of what containers have, by the rule for init containers, with the overhead of the pod.
+fn aggregate(spec: &PodSpec, of: impl Fn(&Container) -> Option<i64>) -> Option<i64> {
+    let mut sidecars = None::<i64>;
+    let mut largest = None::<i64>;
+    let sum = |a: Option<i64>, b: Option<i64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
     };
-    let mut sidecars = 0_i64;
-    let mut largest = 0_i64;
     for container in spec.init_containers.iter().flatten() {
-        let with_sidecars = sidecars.saturating_add(of_container(container));
+        let with_sidecars = sum(sidecars, of(container));
         largest = largest.max(with_sidecars);
         if container.restart_policy.as_deref() == Some("Always") {
             sidecars = with_sidecars;
         }
     }
-    let running = spec.containers.iter().map(of_container).fold(sidecars, i64::saturating_add);
-    let overhead = spec.overhead.as_ref().and_then(|overhead| overhead.get(NAME));
-    let overhead = overhead.and_then(|amount| amount.0.parse::<Quantity>().ok());
-    running.max(largest).saturating_add(overhead.map_or(0, Quantity::saturating_units))
+    let running = spec.containers.iter().map(&of).fold(sidecars, sum);
+    sum(running.max(largest), bytes(spec.overhead.as_ref()))
 }
 
 #[cfg(test)]
@@ -51,5 +69,22 @@ mod tests {
         let spec = json!({ "initContainers": [init, sidecar], "containers": [main, main, main, main],
                            "overhead": { "ephemeral-storage": "1" } });
         assert_eq!(requested(spec), (5 << 10) + 1);
+    }
+
+    #[test]
+    fn a_pod_has_a_limit_if_one_of_its_containers_has() {
+        let container = |limit: Option<&str>| {
+            let limits = limit.map(|limit| json!({ "ephemeral-storage": limit }));
+            json!({ "name": "c", "resources": { "limits": limits } })
+        };
+        let limit = |containers| {
+            let spec = json!({ "containers": containers, "overhead": { "ephemeral-storage": "1Ki" } });
+            limit(&serde_json::from_value(spec).unwrap()).map(|limit| limit.to_string())
+        };
+        assert_eq!(limit(json!([container(None)])), None);
+        assert_eq!(
+            limit(json!([container(Some("1Ki")), container(Some("2Ki")), container(None)])),
+            Some("4Ki".into())
+        );
     }
 }

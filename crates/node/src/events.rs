@@ -73,14 +73,14 @@ impl Recorder {
     }
 
     /// Emits an event of the node. Its uid is its name, as in the kubelet's, by which `kubectl describe node` finds it.
-    pub(crate) fn node(&self, name: &str, reason: &'static str, message: &str) {
+    pub(crate) fn node(&self, name: &str, kind: Kind, reason: &'static str, message: &str) {
         let regarding = ObjectReference {
             kind: Some("Node".to_owned()),
             name: Some(name.to_owned()),
             uid: Some(name.to_owned()),
             ..ObjectReference::default()
         };
-        self.events.record(regarding, NewEvent::new(Kind::Normal, reason, message), (self.clock)());
+        self.events.record(regarding, NewEvent::new(kind, reason, message), (self.clock)());
     }
 
     fn record(&self, pod: &Pod, field: Option<String>, event: NewEvent) {

@@ -113,16 +113,8 @@ impl ImageUse {
         if !is_full || bytes_to_free == 0 {
             return Removals::default();
         }
-        let is_old = |detected: &Detected| now.duration_since(detected.first) >= config.minimum_age;
-        let mut unused: Vec<(&String, &Detected)> = self
-            .0
-            .iter()
-            .filter(|(_, detected)| !detected.pinned && detected.last_used != Some(now) && is_old(detected))
-            .collect();
-        // One that was never used was not used for longest; ids make the order total.
-        unused.sort_by_key(|(id, detected)| (detected.last_used, detected.first, *id));
         let mut removals = Removals { bytes_to_free, ..Removals::default() };
-        for (id, detected) in unused {
+        for (id, detected) in self.unused(config.minimum_age, now) {
             if removals.bytes_found >= bytes_to_free {
                 break;
             }
@@ -130,6 +122,17 @@ impl ImageUse {
             removals.images.push(id.clone());
         }
         removals
+    }
+
+    /// The images that are not in use, those that were not used for longest first. `now` is the time of the last observation.
+    fn unused(&self, minimum_age: SignedDuration, now: Timestamp) -> Vec<(&String, &Detected)> {
+        let is_old = |detected: &Detected| now.duration_since(detected.first) >= minimum_age;
+        let is_unused =
+            |detected: &Detected| !detected.pinned && detected.last_used != Some(now) && is_old(detected);
+        let mut unused: Vec<_> = self.0.iter().filter(|(_, detected)| is_unused(detected)).collect();
+        // One that was never used was not used for longest; ids make the order total.
+        unused.sort_by_key(|(id, detected)| (detected.last_used, detected.first, *id));
+        unused
     }
 }
 
@@ -142,11 +145,12 @@ pub(crate) async fn run(
     let Some(config) = config.filter(|config| config.high_threshold_percent < 100) else {
         return std::future::pending().await;
     };
-    let mut uses = ImageUse::default();
     loop {
+        let mut uses = node.image_use.lock().await;
         if let Err(error) = collect(&*node.runtime, &node.pods(), &config, &mut uses, (node.clock)()).await {
             tracing::warn!(%error, "image garbage collection failed");
         }
+        drop(uses);
         let short = async {
             // The sender lives as long as the process; without it the period is all there is.
             if health.wait_for(|health| !health.disk_pressure).await.is_err()
@@ -171,14 +175,7 @@ pub async fn collect(
     uses: &mut ImageUse,
     now: Timestamp,
 ) -> Result<Removals, Error> {
-    let images = runtime.list_images().await?;
-    let containers = runtime.list_containers(&ContainerFilter::default()).await?;
-    let mut in_use: BTreeSet<String> = containers.into_iter().map(|container| container.image_id).collect();
-    let volumes = volumes_of(pods);
-    let is_mounted =
-        |image: &&Image| image.tags.iter().chain(&image.digests).any(|name| volumes.contains(name));
-    in_use.extend(images.iter().filter(is_mounted).map(|image| image.id.clone()));
-    uses.observe(&images, &in_use, now);
+    observe(runtime, pods, uses, now).await?;
     let Some(path) = disk_of(runtime, config).await? else { return Ok(Removals::default()) };
     let found = rustix::fs::statvfs(&path)
         .map_err(|errno| Error::io(format!("reading the size of {}", path.display()), &errno.into()))?;
@@ -199,13 +196,46 @@ pub async fn collect(
         );
     }
     for id in &removals.images {
-        match runtime.remove_image(id).await {
-            Ok(()) => tracing::info!(id, "removed an image that no container uses: the disk is short"),
-            // A container uses it by now.
-            Err(error) => tracing::warn!(id, %error, "cannot remove an image"),
-        }
+        remove(runtime, id).await;
     }
     Ok(removals)
+}
+
+/// Removes all images that no container uses, whatever the disk usage: the node is under pressure.
+pub(crate) async fn remove_unused(node: &Node) -> Result<(), Error> {
+    let now = (node.clock)();
+    let mut uses = node.image_use.lock().await;
+    observe(&*node.runtime, &node.pods(), &mut uses, now).await?;
+    for (id, _) in uses.unused(ImageGcConfig::new(None).minimum_age, now) {
+        remove(&*node.runtime, id).await;
+    }
+    Ok(())
+}
+
+async fn remove(runtime: &dyn Runtime, id: &str) {
+    match runtime.remove_image(id).await {
+        Ok(()) => tracing::info!(id, "removed an image that no container uses: the disk is short"),
+        // A container uses it by now.
+        Err(error) => tracing::warn!(id, %error, "cannot remove an image"),
+    }
+}
+
+/// Takes note of the images of a runtime, and of those that containers use or that pods have as volumes.
+async fn observe(
+    runtime: &dyn Runtime,
+    pods: &[Arc<Pod>],
+    uses: &mut ImageUse,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let images = runtime.list_images().await?;
+    let containers = runtime.list_containers(&ContainerFilter::default()).await?;
+    let mut in_use: BTreeSet<String> = containers.into_iter().map(|container| container.image_id).collect();
+    let volumes = volumes_of(pods);
+    let is_mounted =
+        |image: &&Image| image.tags.iter().chain(&image.digests).any(|name| volumes.contains(name));
+    in_use.extend(images.iter().filter(is_mounted).map(|image| image.id.clone()));
+    uses.observe(&images, &in_use, now);
+    Ok(())
 }
 
 /// A directory of the file system that images are on. A runtime without images on a disk has none.

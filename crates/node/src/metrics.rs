@@ -36,6 +36,20 @@ const ALTOGETHER: &[u64] = &[
     16_384_000_000,
     65_536_000_000,
 ];
+/// Bounds of the age of an observation, in nanoseconds: the default buckets of Prometheus.
+const STATS_AGES: &[u64] = &[
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
 /// Bounds of how long the runtime takes, in nanoseconds: the kubelet's.
 const OPERATIONS: &[u64] = &[
     5_000_000,
@@ -102,6 +116,8 @@ pub struct Metrics {
     growths: CounterVec<1>,
     growth_took: Histogram,
     operations: Mutex<BTreeMap<&'static str, Operation>>,
+    evictions: CounterVec<1>,
+    eviction_stats_ages: Mutex<BTreeMap<&'static str, Histogram>>,
     toolkit: plumb_controller_runtime::metrics::Metrics,
 }
 
@@ -126,6 +142,8 @@ impl Default for Metrics {
             growths: CounterVec::default(),
             growth_took: Histogram::new(Unit::Time, ALTOGETHER),
             operations: Mutex::default(),
+            evictions: CounterVec::default(),
+            eviction_stats_ages: Mutex::default(),
             toolkit: plumb_controller_runtime::metrics::Metrics::default(),
         }
     }
@@ -224,11 +242,24 @@ impl Metrics {
         operation.errors += u64::from(!well);
     }
 
+    /// A pod was evicted for this signal, such as `memory.available`, or because it exceeded this limit.
+    pub fn evicted(&self, signal: &'static str) {
+        self.evictions.inc([signal.into()]);
+    }
+
+    /// A pod is evicted for this signal, which was observed so long ago.
+    pub fn eviction_stats_age(&self, signal: &'static str, age: Duration) {
+        let mut ages = self.eviction_stats_ages.lock();
+        let histogram = ages.entry(signal).or_insert_with(|| Histogram::new(Unit::Time, STATS_AGES));
+        histogram.observe_duration(age);
+    }
+
     /// All metrics in the Prometheus text format.
     pub fn render(&self) -> String {
         let mut text = Text::default();
         self.resizes(&mut text);
         self.operations(&mut text);
+        self.evictions(&mut text);
         let labels = ["probe_type", "result"];
         self.probes.render(&mut text, "prober_probe_total", "probes by what they asked and answered", labels);
         self.toolkit.render(&mut text);
@@ -280,6 +311,16 @@ impl Metrics {
         self.growth_took.render(text, name, &[], |_| true);
     }
 
+    fn evictions(&self, text: &mut Text) {
+        let name = "kubelet_evictions";
+        self.evictions.render(text, name, "pods that were evicted, by signal", ["eviction_signal"]);
+        let name = "kubelet_eviction_stats_age_seconds";
+        text.histogram(name, "how old the observation was for which a pod was evicted");
+        for (signal, ages) in self.eviction_stats_ages.lock().iter() {
+            ages.render(text, name, &[("eviction_signal", signal)], |_| true);
+        }
+    }
+
     fn operations(&self, text: &mut Text) {
         let operations = self.operations.lock();
         let name = "kubelet_runtime_operations_total";
@@ -320,6 +361,8 @@ mod tests {
         metrics.growth(GrowthResult::NodeFull);
         metrics.growth_took(Duration::from_millis(3));
         metrics.operation("update_container", Duration::from_millis(1), false);
+        metrics.evicted("memory.available");
+        metrics.eviction_stats_age("memory.available", Duration::from_millis(3));
         let container = |uid: &str| ProbedContainer {
             uid: uid.to_owned(),
             namespace: "default".to_owned(),
@@ -347,6 +390,8 @@ mod tests {
             "plumb_memory_pressure_growths_total{result=\"node_full\"} 1",
             "plumb_memory_pressure_growth_seconds_sum 0.003",
             "kubelet_runtime_operations_errors_total{operation_type=\"update_container\"} 1",
+            "kubelet_evictions{eviction_signal=\"memory.available\"} 1",
+            "kubelet_eviction_stats_age_seconds_bucket{eviction_signal=\"memory.available\",le=\"0.005\"} 1",
             "prober_probe_total{probe_type=\"Liveness\",result=\"failed\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");

@@ -22,6 +22,8 @@ use crate::allocator::PodInfo;
 use crate::cri_config::{SandboxDefaults, identity};
 use crate::env::EnvFacts;
 use crate::events::Recorder;
+use crate::eviction::EvictionManager;
+use crate::image_gc::ImageUse;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::server::Pods;
@@ -65,6 +67,10 @@ pub(crate) struct Node {
     pub(crate) memory: i64,
     pub(crate) workers: Workers,
     pub(crate) static_pods: Option<StaticPods>,
+    /// None if the node evicts no pods under pressure, such as a virtual one.
+    pub(crate) eviction: Option<EvictionManager>,
+    /// When images were used last.
+    pub(crate) image_use: tokio::sync::Mutex<ImageUse>,
     /// Whether the node shuts down, and admits no pod any more.
     pub(crate) shutting_down: AtomicBool,
     pub(crate) metrics: Arc<Metrics>,

@@ -33,11 +33,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Clock;
-use crate::events::Recorder;
+use crate::events::{Kind, Recorder};
+use crate::eviction::Thresholds;
 
-pub use conditions::{NodeHealth, pressures};
+pub use conditions::NodeHealth;
 pub use machine::Machine;
-pub(crate) use machine::memory_figure;
 pub(crate) use object::pods_cgroup;
 pub use object::{ReservedTooMuch, allocatable, check_reserved, status};
 
@@ -59,6 +59,8 @@ pub struct Setup {
     pub capacity: BTreeMap<String, WireQuantity>,
     /// The reserved part of the capacity, which is not allocatable.
     pub reserved: BTreeMap<String, WireQuantity>,
+    /// The hard eviction thresholds: what they keep free of the machine's memory and disk is not allocatable.
+    pub eviction_hard: Thresholds,
     /// The maximum number of pods.
     pub max_pods: u32,
     /// Its addresses.
@@ -89,6 +91,7 @@ impl Setup {
             local_volumes_capacity: None,
             capacity: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            eviction_hard: Thresholds::default(),
             max_pods: 110,
             addresses: Vec::new(),
             port: 10250,
@@ -207,7 +210,7 @@ impl Registrar {
 
     fn emit(&self, reason: &'static str, message: &str) {
         if let Some(events) = &self.events {
-            events.node(&self.setup.name, reason, message);
+            events.node(&self.setup.name, Kind::Normal, reason, message);
         }
     }
 

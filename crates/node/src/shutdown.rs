@@ -26,6 +26,8 @@ pub const NOT_READY: &str = "node is shutting down";
 pub(crate) const REASON: &str = "Terminated";
 /// Its message.
 pub(crate) const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+/// The reason of a pod that was evicted, or not admitted under pressure, and of the event.
+pub(crate) const EVICTED: &str = "Evicted";
 /// The reason of the condition `DisruptionTarget`.
 pub(crate) const DISRUPTION: &str = "TerminationByKubelet";
 /// The reason of the rejection of a new pod.
@@ -75,36 +77,46 @@ fn groups(pods: &[Arc<Pod>], periods: GracePeriods) -> [Group; 2] {
 }
 
 /// Why the node terminates a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The node shuts down.
     Shutdown,
     /// A critical pod needs its resources.
     Preemption,
+    /// The node is under pressure, or the pod exceeds a limit of its local storage.
+    Eviction {
+        /// The message in the status of the pod.
+        message: Arc<str>,
+        /// Whether the node needs the resources of the pod.
+        is_disruption: bool,
+    },
 }
 
 impl Cause {
     /// The reason in the status of the pod.
-    pub(crate) const fn reason(self) -> &'static str {
+    pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::Shutdown => REASON,
             Self::Preemption => preemption::REASON,
+            Self::Eviction { .. } => EVICTED,
         }
     }
 
     /// The message in the status of the pod.
-    pub(crate) const fn message(self) -> &'static str {
+    pub(crate) fn message(&self) -> &str {
         match self {
             Self::Shutdown => MESSAGE,
             Self::Preemption => preemption::MESSAGE,
+            Self::Eviction { message, .. } => message,
         }
     }
 
-    /// The message of the condition `DisruptionTarget`.
-    pub(crate) const fn disruption_message(self) -> &'static str {
+    /// The message of the condition `DisruptionTarget`, if the pod gets it.
+    pub(crate) fn disruption_message(&self) -> Option<&str> {
         match self {
-            Self::Shutdown => MESSAGE,
-            Self::Preemption => preemption::DISRUPTION_MESSAGE,
+            Self::Shutdown => Some(MESSAGE),
+            Self::Preemption => Some(preemption::DISRUPTION_MESSAGE),
+            Self::Eviction { message, is_disruption } => is_disruption.then_some(message),
         }
     }
 }
@@ -231,7 +243,7 @@ mod tests {
         let mut ongoing = OngoingTermination::from(first);
         ongoing.join(second);
         ongoing.join(third);
-        assert_eq!((ongoing.cause, ongoing.grace), (Cause::Preemption, Duration::from_secs(5)));
+        assert_eq!((ongoing.cause.clone(), ongoing.grace), (Cause::Preemption, Duration::from_secs(5)));
         ongoing.report_end();
         for ended in [first_ended, second_ended, third_ended] {
             ended.await.unwrap();

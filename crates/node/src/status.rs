@@ -35,7 +35,7 @@ pub(crate) struct StatusInput<'a> {
     /// Reason and message of the pod's failure, if it is not that of its containers.
     pub(crate) failure: Option<(&'a str, &'a str)>,
     /// Why the node terminates the pod, if it does.
-    pub(crate) disrupted: Option<Cause>,
+    pub(crate) disrupted: Option<&'a Cause>,
     /// Whether the node has admitted the pod. A rejected pod has no containers and no allocation.
     pub(crate) admitted: bool,
     pub(crate) desired: &'a PodResources,

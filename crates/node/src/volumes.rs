@@ -190,6 +190,11 @@ impl Volumes {
         Ok(uids.into_iter().collect())
     }
 
+    /// The directory of an `emptyDir` of a pod.
+    pub(crate) fn empty_dir(&self, uid: &str, volume: &str) -> io::Result<PathBuf> {
+        Ok(empty_dir_path(&self.folder(uid)?, volume))
+    }
+
     /// The directory of a pod. Its uid comes from the API, so it is validated before it becomes a path.
     fn folder(&self, uid: &str) -> io::Result<PathBuf> {
         let plain = !uid.is_empty() && !uid.starts_with('.') && !uid.contains(['/', '\0']);
@@ -227,7 +232,7 @@ impl Volumes {
                 let read_only = volume.csi.as_ref().and_then(|source| source.read_only).unwrap_or(false);
                 ready.insert(name.to_owned(), Ready::at(path, read_only));
             } else if has_no_source(volume) {
-                let path = volumes.join("kubernetes.io~empty-dir").join(name);
+                let path = empty_dir_path(folder, name);
                 let plan = empty_dir::Plan::of(volume, pod, &self.shared.allocatable);
                 let plan = plan.map_err(|error| failed(name, error))?;
                 let made = path.clone();
@@ -245,6 +250,11 @@ impl Volumes {
         };
         Ok(PreparedPod { ready, following })
     }
+}
+
+/// The directory of an `emptyDir`, given that of its pod.
+fn empty_dir_path(folder: &Path, volume: &str) -> PathBuf {
+    folder.join("volumes/kubernetes.io~empty-dir").join(volume)
 }
 
 /// Whether a volume is an `emptyDir`, which is also the default.

@@ -44,7 +44,7 @@ use plumb_resize::status::Allocation;
 use plumb_runtime::Confirmation;
 use plumb_runtime::types::{ContainerId, MemoryPressure};
 use plumb_supervise::Exponential;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
@@ -117,6 +117,8 @@ pub(crate) enum Message {
     Probed(Box<ProbeReport>),
     /// The node terminates the pod.
     Terminate(Box<Termination>),
+    /// The node is low on disk: a pod that has ended gives up its containers, volumes and logs. Notified when that is done.
+    ReleaseDisk(oneshot::Sender<()>),
 }
 
 impl Message {
@@ -193,8 +195,10 @@ pub(crate) struct Worker {
     /// The backoff of ephemeral containers that have not been started, by name.
     ephemeral_backoffs: BTreeMap<String, StartBackoff>,
     volumes: AdoptedVolumes,
-    /// How the node terminates the pod: it shuts down, or the pod was preempted.
+    /// How the node terminates the pod: it shuts down, or the pod was preempted or evicted.
     termination: Option<OngoingTermination>,
+    /// Whether everything of the pod was removed from the disk, though it is not deleted.
+    is_disk_released: bool,
     /// Consecutive failed syncs.
     failures: Failures,
 
@@ -241,6 +245,7 @@ impl Worker {
             failures: Failures::default(),
             volumes: AdoptedVolumes::default(),
             termination: None,
+            is_disk_released: false,
             pod,
             info,
             entry,
@@ -332,6 +337,11 @@ impl Worker {
             Message::PostStartHook(hook) => self.handle_post_start_hook(&hook.0, hook.1),
             Message::Probed(report) => self.handle_probed(*report),
             Message::Terminate(termination) => self.handle_termination(*termination),
+            Message::ReleaseDisk(done) => {
+                Box::pin(self.release_disk()).await;
+                // The eviction manager may have given up on it.
+                let _ = done.send(());
+            }
         }
     }
 
@@ -367,7 +377,8 @@ impl Worker {
 
     /// Terminates the pod at the request of the node.
     fn handle_termination(&mut self, termination: Termination) {
-        self.fail(termination.cause.reason(), termination.cause.message());
+        let Termination { cause, .. } = &termination;
+        self.fail(cause.reason(), cause.message());
         match &mut self.termination {
             Some(begun) => begun.join(termination),
             None => self.termination = Some(termination.into()),
@@ -467,6 +478,7 @@ impl Worker {
         if phase.is_final() && !self.runs() && self.state.finish() {
             self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }
+        self.release_if_evicted().await;
         self.report_termination();
         if !decision.actions.is_empty() {
             self.observation.mark(Outdated::All);
@@ -660,7 +672,7 @@ impl Worker {
             ephemeral_waiting: parts.ephemeral_waiting,
             phase: parts.phase,
             failure: self.state.failure().map(|failure| (&*failure.reason, &*failure.message)),
-            disrupted: self.termination.as_ref().map(|termination| termination.cause),
+            disrupted: self.termination.as_ref().map(|termination| &termination.cause),
             admitted: !self.state.is_rejected(),
             desired: &self.info.desired,
             allocation: parts.allocation,

@@ -9,6 +9,7 @@ mod it {
     mod cri_config;
     mod csi;
     mod env;
+    mod eviction;
     mod journal;
     mod lifecycle;
     mod objects;

@@ -83,6 +83,7 @@ impl TestNode {
             pod_manifest_path: None,
             supervisor: Supervisor::default(),
             image_gc: None,
+            eviction: None,
             sandbox_defaults: SandboxDefaults {
                 log_root: self.directory.path().join("logs"),
                 cluster_dns: None,

@@ -21,8 +21,8 @@ use plumb_runtime::fault::Call;
 use plumb_runtime::types::{CpuSet, LogLimits};
 use serde::{Deserialize, Serialize};
 
-use super::RegistryFlags;
 use super::values::{interval, length_of_time};
+use super::{EvictionFlags, RegistryFlags};
 
 /// The flags of a node.
 #[derive(Debug, Args)]
@@ -136,6 +136,8 @@ pub struct OnNode {
     /// The percentage of disk usage at which the node stops removing images.
     #[arg(long, default_value = "80", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) image_gc_low_threshold: u8,
+    #[command(flatten)]
+    pub(crate) eviction: EvictionFlags,
     #[cfg(feature = "test-hooks")]
     #[command(flatten)]
     pub(crate) hooks: crate::test_hooks::NodeHooks,

@@ -6,8 +6,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use kube::Client;
@@ -20,7 +18,7 @@ use plumb_node::cri_config::{SandboxDefaults, usual_resolv_conf};
 use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
-use plumb_node::register::{Machine, NodeHealth, Setup, check_reserved, pressures};
+use plumb_node::register::{Machine, NodeHealth, Setup, check_reserved};
 use plumb_node::server::Server;
 use plumb_node::shutdown::{GracePeriods, NodeShutdown};
 use plumb_node::static_pods::check_directory;
@@ -53,8 +51,6 @@ use crate::flags::{
 };
 use crate::pod_network::PodNetwork;
 
-/// The interval of checks for pressure on the machine.
-const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The version of Kubernetes that the agent speaks as.
 const AGENT_VERSION: &str = "v1.36.4";
 
@@ -119,6 +115,7 @@ pub(crate) struct NodeConfig {
 impl NodeEnvironment {
     /// Finds out about the machine, and opens the journal of a data directory.
     pub(crate) fn prepare(args: &OnNode, data_dir: &Path) -> anyhow::Result<Self> {
+        args.eviction.check()?;
         let kind = args.runtime.chosen();
         let is_virtual = kind == RuntimeKind::Virtual;
         if !is_virtual && !may_run_containers() {
@@ -141,16 +138,8 @@ impl NodeEnvironment {
         if !is_virtual {
             keep_private(&data).context("making the folders of pods")?;
         }
-        // Virtual pods use no resources of this machine, so its pressure does not affect them.
-        let now = if is_virtual { NodeHealth::default() } else { check_machine(&data) };
-        warn_of_pressure(&now);
-        let health = Arc::new(watch::Sender::new(now));
-        let mut running = JoinSet::new();
-        if !is_virtual {
-            let (data, health) = (data.clone(), health.clone());
-            let watching = move || watch_machine(data.clone(), health.clone());
-            running.spawn(plumb_supervise::process().keep("node-pressure", watching));
-        }
+        let health = Arc::new(watch::Sender::new(NodeHealth::default()));
+        let running = JoinSet::new();
         let sandbox_defaults = SandboxDefaults {
             log_root: data.join(LOGS),
             cluster_dns: None,
@@ -489,6 +478,12 @@ impl NodeEnvironment {
                 RuntimeKind::Cri => Some(args.image_gc(None)),
                 RuntimeKind::Auto | RuntimeKind::Virtual => None,
             },
+            // Virtual pods use no resources of this machine, so its pressure does not affect them.
+            eviction: match self.kind {
+                RuntimeKind::Builtin => Some(args.eviction.config(&self.data, Some(self.data.clone()))?),
+                RuntimeKind::Cri => Some(args.eviction.config(&self.data, None)?),
+                RuntimeKind::Auto | RuntimeKind::Virtual => None,
+            },
             sandbox_defaults: self.sandbox_defaults.clone(),
             metrics: self.metrics.clone(),
             status_limiter: self.status_limiter.clone(),
@@ -535,6 +530,7 @@ pub(super) fn setup(args: &OnNode, config: &NodeConfig) -> Setup {
         let count = Quantity::from_units(i64::try_from(cpus.len()).unwrap_or(i64::MAX));
         setup.reserved.insert("cpu".to_owned(), count.into());
     }
+    setup.eviction_hard.clone_from(&args.eviction.eviction_hard);
     setup.labels.clone_from(&args.node_labels.0);
     setup.taints.clone_from(&args.register_with_taints.0);
     setup.max_pods = args.max_pods;
@@ -604,46 +600,6 @@ fn keep_private(data: &Path) -> std::io::Result<()> {
         std::fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
     }
     Ok(())
-}
-
-fn check_machine(data: &Path) -> NodeHealth {
-    pressures(Path::new("/"), data).unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot read the memory, disk and process pressure of this machine");
-        NodeHealth::default()
-    })
-}
-
-/// Updates the pressure conditions, whenever they change.
-async fn watch_machine(data: PathBuf, health: Arc<watch::Sender<NodeHealth>>) {
-    loop {
-        tokio::time::sleep(CHECK_INTERVAL).await;
-        let now = check_machine(&data);
-        let changed = health.send_if_modified(|health| {
-            // Other code sets whether the node is ready.
-            let now = NodeHealth {
-                not_ready: health.not_ready.clone(),
-                shutting_down: health.shutting_down,
-                ..now.clone()
-            };
-            std::mem::replace(health, now) != *health
-        });
-        if changed {
-            warn_of_pressure(&now);
-        }
-    }
-}
-
-/// Warns where the node gets a taint: a pod that stays Pending is all that a user sees of it otherwise.
-fn warn_of_pressure(health: &NodeHealth) {
-    for (condition, holds) in [
-        ("MemoryPressure", health.memory_pressure),
-        ("DiskPressure", health.disk_pressure),
-        ("PIDPressure", health.pid_pressure),
-    ] {
-        if holds {
-            tracing::warn!(condition, "this machine runs short; no pod is scheduled to its node meanwhile");
-        }
-    }
 }
 
 /// A runtime that takes its time over some calls.

@@ -7,6 +7,7 @@ use plumb_resize::rules::{Rules, StaticCpu};
 use serde_json::{Value, json};
 
 use crate::cri_config::SandboxDefaults;
+use crate::eviction::{EvictionConfig, Threshold};
 use crate::image_gc::ImageGcConfig;
 use crate::register::Setup;
 
@@ -40,6 +41,7 @@ pub(super) struct Settings<'a> {
     pub(super) setup: &'a Setup,
     pub(super) sandboxes: &'a SandboxDefaults,
     pub(super) image_gc: Option<&'a ImageGcConfig>,
+    pub(super) eviction: Option<&'a EvictionConfig>,
     pub(super) enforce_node_allocatable: bool,
     pub(super) static_cpu_manager: bool,
     pub(super) max_restart_period: Duration,
@@ -47,7 +49,7 @@ pub(super) struct Settings<'a> {
 
 /// The part of a `KubeletConfiguration` that this agent has, for `/configz`.
 pub(super) fn configuration(settings: Settings<'_>) -> Value {
-    let Settings { setup, sandboxes, image_gc, .. } = settings;
+    let Settings { setup, sandboxes, image_gc, eviction, .. } = settings;
     let dns = sandboxes.cluster_dns.as_ref();
     let mut configuration = json!({
         "kind": "KubeletConfiguration",
@@ -75,12 +77,36 @@ pub(super) fn configuration(settings: Settings<'_>) -> Value {
         configuration["imageGCHighThresholdPercent"] = json!(image_gc.high_threshold_percent);
         configuration["imageGCLowThresholdPercent"] = json!(image_gc.low_threshold_percent);
     }
+    if let Some(eviction) = eviction {
+        describe_eviction(eviction, &mut configuration);
+    }
     configuration
+}
+
+/// Adds the thresholds and periods of node-pressure eviction.
+fn describe_eviction(eviction: &EvictionConfig, configuration: &mut Value) {
+    let of = |wanted: fn(&Threshold) -> bool, value: fn(&Threshold) -> Option<String>| -> Value {
+        let wanted = eviction.thresholds.iter().filter(|threshold| wanted(threshold));
+        wanted.filter_map(|one| Some((one.signal.name().to_owned(), json!(value(one)?)))).collect()
+    };
+    let format = plumb_go::duration::format_std;
+    let value = |one: &Threshold| Some(one.value.to_string());
+    configuration["evictionHard"] = of(Threshold::is_hard, value);
+    configuration["evictionSoft"] = of(|one| !one.is_hard(), value);
+    let grace_period = |one: &Threshold| Some(plumb_go::duration::format_std(one.grace_period));
+    configuration["evictionSoftGracePeriod"] = of(|one| !one.is_hard(), grace_period);
+    let reclaim = |one: &Threshold| one.minimum_reclaim.map(|amount| amount.to_string());
+    configuration["evictionMinimumReclaim"] = of(|_| true, reclaim);
+    configuration["evictionMaxPodGracePeriod"] = json!(eviction.max_pod_grace_period.as_secs());
+    configuration["evictionPressureTransitionPeriod"] = json!(format(eviction.pressure_transition_period));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::eviction::{Thresholds, combine};
 
     #[test]
     fn the_configuration_has_the_limits_of_pods_as_the_kubelet_names_them() {
@@ -91,6 +117,7 @@ mod tests {
                 setup: &setup,
                 sandboxes: &sandboxes,
                 image_gc: None,
+                eviction: None,
                 enforce_node_allocatable: is_set,
                 static_cpu_manager: is_set,
                 max_restart_period: Duration::from_secs(90),
@@ -102,5 +129,26 @@ mod tests {
         let expected = [json!(4096), json!(["pods"]), json!("static"), backoff.clone()];
         assert_eq!(settings(Some(4096), true), expected);
         assert_eq!(settings(None, false), [json!(-1), json!(["none"]), json!("none"), backoff]);
+    }
+
+    #[test]
+    fn the_configuration_has_the_thresholds_as_they_are_given_in_flags() {
+        let soft = ("memory.available<1.5Gi".parse().unwrap(), "memory.available=90s".parse().unwrap());
+        let reclaims = "nodefs.available=5Gi".parse().unwrap();
+        let thresholds = combine(&Thresholds::default(), &soft.0, &soft.1, &reclaims).unwrap();
+        let none = || PathBuf::from("/");
+        let eviction = EvictionConfig { thresholds, ..EvictionConfig::new(none(), none(), None) };
+        let mut configuration = json!({});
+        describe_eviction(&eviction, &mut configuration);
+        let expected = json!({
+            "evictionHard": { "memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+                              "imagefs.available": "15%" },
+            "evictionSoft": { "memory.available": "1536Mi" },
+            "evictionSoftGracePeriod": { "memory.available": "1m30s" },
+            "evictionMinimumReclaim": { "nodefs.available": "5Gi" },
+            "evictionMaxPodGracePeriod": 0,
+            "evictionPressureTransitionPeriod": "5m0s",
+        });
+        assert_eq!(configuration, expected);
     }
 }

@@ -1,20 +1,11 @@
 //! How a node is, in the kubelet's words.
 
-use std::io;
-use std::path::Path;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::machine::memory_figure;
+use crate::eviction::{PressureCondition, Pressures};
 use crate::shutdown;
-
-/// Less memory than this is too little, in bytes.
-const LEAST_MEMORY: u64 = 100 << 20;
-/// Less of a disk than this is too little, in hundredths.
-const LEAST_DISK: u64 = 10;
-const LEAST_INODES: u64 = 5;
 
 /// How a node is.
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
@@ -33,32 +24,20 @@ pub struct NodeHealth {
 }
 
 impl NodeHealth {
+    /// The same under these pressures.
+    pub(crate) fn with_pressures(self, pressures: &Pressures) -> Self {
+        let has = |condition: PressureCondition| pressures.contains(&condition);
+        Self {
+            memory_pressure: has(PressureCondition::Memory),
+            disk_pressure: has(PressureCondition::Disk),
+            pid_pressure: has(PressureCondition::Pid),
+            ..self
+        }
+    }
+
     fn why_not_ready(&self) -> Option<&str> {
         if self.shutting_down { Some(shutdown::NOT_READY) } else { self.not_ready.as_deref() }
     }
-}
-
-/// The pressures of the machine, by the kubelet's usual thresholds. `root` is the root of the kernel's files, `data`
-/// a directory on the disk that pods use.
-pub fn pressures(root: &Path, data: &Path) -> io::Result<NodeHealth> {
-    let memory = memory_figure(&std::fs::read_to_string(root.join("proc/meminfo"))?, "MemAvailable");
-    let disk = rustix::fs::statvfs(data)?;
-    let short =
-        |free: u64, all: u64, least: u64| all > 0 && free.saturating_mul(100) < all.saturating_mul(least);
-    let number =
-        |path: &str| -> Option<u64> { std::fs::read_to_string(root.join(path)).ok()?.trim().parse().ok() };
-    // The fourth word of loadavg is `running/all`.
-    let load = std::fs::read_to_string(root.join("proc/loadavg")).unwrap_or_default();
-    let tasks = load.split_whitespace().nth(3).and_then(|word| word.split_once('/')?.1.parse::<u64>().ok());
-    let most =
-        number("proc/sys/kernel/pid_max").into_iter().chain(number("proc/sys/kernel/threads-max")).min();
-    Ok(NodeHealth {
-        memory_pressure: memory.is_some_and(|free| free < LEAST_MEMORY),
-        disk_pressure: short(disk.f_bavail, disk.f_blocks, LEAST_DISK)
-            || short(disk.f_favail, disk.f_files, LEAST_INODES),
-        pid_pressure: tasks.zip(most).is_some_and(|(tasks, most)| tasks >= most),
-        ..NodeHealth::default()
-    })
 }
 
 /// The conditions for a status. A condition that is unchanged keeps its transition time.

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::kernel_files::{memory_figure, task_limit};
+
 /// Facts about the machine. Read once; all nodes of a process share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
@@ -42,7 +44,7 @@ impl Machine {
             cpus: u32::try_from(processors.max(1)).unwrap_or(u32::MAX),
             memory: memory.ok_or_else(|| io::Error::other("/proc/meminfo does not say MemTotal"))?,
             disk: 0,
-            pids: most_tasks(text),
+            pids: task_limit(root).unwrap_or_default(),
             boot_id: word("proc/sys/kernel/random/boot_id").unwrap_or_default(),
             system_uuid: word("sys/class/dmi/id/product_uuid").unwrap_or_else(|| machine_id.clone()),
             machine_id,
@@ -57,19 +59,6 @@ impl Machine {
         self.disk = disk.f_blocks.saturating_mul(disk.f_frsize);
         Ok(self)
     }
-}
-
-/// The smaller of the kernel's two limits of tasks.
-fn most_tasks(text: impl Fn(&str) -> io::Result<String>) -> u64 {
-    let limits = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
-    let limits = limits.into_iter().filter_map(|path| text(path).ok()?.trim().parse().ok());
-    limits.min().unwrap_or_default()
-}
-
-/// A figure of `/proc/meminfo`, in bytes.
-pub(crate) fn memory_figure(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn pretty_name(release: &str) -> Option<String> {

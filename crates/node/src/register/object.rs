@@ -15,10 +15,7 @@ use plumb_runtime::types::LinuxResources;
 
 use super::conditions::{NodeHealth, conditions};
 use super::{Machine, Setup};
-
-/// The memory that is kept free of pods for the node itself, as the kubelet does. Of the disk it is a
-/// tenth.
-const KEPT_FREE: i64 = 100 << 20;
+use crate::eviction::Signal;
 
 /// The annotation of a node to which the attach/detach controller attaches volumes.
 const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
@@ -83,12 +80,12 @@ fn capacity(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> 
 pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> {
     let mut all = capacity(setup, machine);
     let read = |amount: Option<&WireQuantity>| amount.and_then(|amount| amount.0.parse::<Quantity>().ok());
-    let disk = i64::try_from(machine.disk / 10).unwrap_or(i64::MAX);
-    let kept = [("memory", KEPT_FREE), ("ephemeral-storage", disk)];
+    let kept = [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodeFsAvailable)];
     for (name, amount) in &mut all {
         // A node whose capacity is configured reserves only what the configuration reserves.
         let free = kept.iter().find(|(kept, _)| kept == name && !setup.capacity.contains_key(name));
-        let free = free.map(|(_, bytes)| Quantity::from_bytes(*bytes));
+        let free = free.and_then(|(_, signal)| setup.eviction_hard.0.get(signal));
+        let free = free.zip(read(Some(&*amount))).map(|(free, has)| free.of(has.saturating_units()));
         let taken = [read(setup.reserved.get(name)), free].into_iter().flatten();
         let Some(has) = read(Some(&*amount)) else { continue };
         let left = taken.fold(has, |left, taken| left.checked_sub(taken).unwrap_or(Quantity::ZERO));

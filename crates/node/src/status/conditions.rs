@@ -34,10 +34,10 @@ pub(super) fn publish(input: &StatusInput<'_>, old: &PodStatus, status: &mut Pod
     let ready = ready(input, &containers, status);
     let sandbox = input.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
     let networked = if sandbox { Verdict::yes() } else { Verdict { holds: false, ..Verdict::yes() } };
-    let failed_by = |cause: &Cause| input.failure.is_some_and(|(reason, _)| reason == cause.reason());
-    let disruption = input.disrupted.filter(failed_by).map(|cause| {
-        let message = cause.disruption_message().to_owned();
-        ("DisruptionTarget", Verdict { reason: shutdown::DISRUPTION, message, ..Verdict::yes() })
+    let failed_by = |cause: &&Cause| input.failure.is_some_and(|(reason, _)| reason == cause.reason());
+    let disruption = input.disrupted.filter(failed_by).and_then(|cause| {
+        let message = cause.disruption_message()?.to_owned();
+        Some(("DisruptionTarget", Verdict { reason: shutdown::DISRUPTION, message, ..Verdict::yes() }))
     });
     let all = [
         ("PodReadyToStartContainers", networked),

@@ -7,7 +7,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use plumb_runtime::types::{CpuUsage, MemoryUsage};
 
-use crate::register::memory_figure;
+use crate::kernel_files::memory_figure;
 
 /// The kernel reports CPU time to programs in hundredths of a second.
 const TICK_NANOS: u64 = 10_000_000;

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_node::cpus::CpuAllocator;
+use plumb_node::eviction::EvictionConfig;
 use plumb_node::journal::{Entry, open_store};
 use plumb_node::register::Machine;
 use plumb_node::{Clock, Config, VolumeDirectories};
@@ -46,6 +47,8 @@ pub(super) struct Site {
     pub(super) clock: Clock,
     /// Whether all processes of a container that runs out of memory are killed.
     pub(super) oom_group: bool,
+    /// When pods are evicted.
+    pub(super) eviction: Option<EvictionConfig>,
     folder: tempfile::TempDir,
 }
 
@@ -87,6 +90,7 @@ impl Site {
             has_volumes: false,
             clock: Arc::new(Timestamp::now),
             oom_group: false,
+            eviction: None,
             folder,
         }
     }
@@ -104,6 +108,7 @@ impl Site {
             supervisor: self.supervisor.clone(),
             clock: self.clock.clone(),
             oom_group: self.oom_group,
+            eviction: self.eviction.clone(),
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;

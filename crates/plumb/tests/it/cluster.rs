@@ -106,7 +106,10 @@ impl Cluster {
         // The network settings of this machine stay as they are.
         let masquerades = flags.iter().any(|flag| flag.starts_with("--masquerade"));
         let network: &[&str] = if masquerades { &[] } else { &["--masquerade=false"] };
-        command.args(flags).args(parts).args(network);
+        // How full the disk of this machine is does not decide which pods run.
+        let evicts = flags.iter().any(|flag| flag.starts_with("--eviction-hard"));
+        let eviction: &[&str] = if evicts { &[] } else { &["--eviction-hard", "memory.available<100Mi"] };
+        command.args(flags).args(parts).args(network).args(eviction);
         Self::launch(data, command, said)
     }
 

@@ -1,0 +1,4 @@
+//! Node-pressure eviction: what is decided, and what an agent does.
+
+mod agent;
+mod decisions;
