@@ -23,6 +23,7 @@ pub(crate) use run::{
 pub(crate) use token::{Token, TokenCommand};
 
 use crate::client::Output;
+use crate::dashboard::Dashboard;
 use crate::install::{Install, Uninstall};
 use crate::kubeconfig::Issue;
 use crate::recommend::Recommend;
@@ -166,6 +167,7 @@ pub(crate) enum Command {
     Resize(Box<Resize>),
     Status(Box<Status>),
     Rollout(RolloutArgs),
+    Dashboard(Dashboard),
     Recommend(Box<Recommend>),
     /// Run components against a cluster that runs elsewhere, until Ctrl-C or SIGTERM.
     #[command(after_help = "Examples:\n  \

@@ -5,6 +5,7 @@
 mod cli;
 mod client;
 mod color;
+mod dashboard;
 mod help;
 mod image;
 mod install;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
         Command::Rollout(args) => rollout::run(args),
+        Command::Dashboard(args) => dashboard::run(args).map(success),
         Command::Recommend(recommend) => recommend::run(*recommend).map(success),
         Command::Run(components) => run::run(*components).map(success),
         Command::Install(args) => install::install(*args).map(success),

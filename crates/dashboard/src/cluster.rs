@@ -1,0 +1,231 @@
+//! What the pages show: the objects of a cluster, as this user may read them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Container, Event, Node, Pod};
+use kube::api::ListParams;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
+use kube::{Client, Resource};
+use plumb_client::Api;
+use plumb_controller_runtime::{ObjectRef, WatchConfig};
+use plumb_recommender::input::live_usage::MetricsApi;
+use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
+use plumb_rollout::api::cloneset::CloneSet;
+use plumb_vpa::namespaces::Namespaces;
+use plumb_vpa_api::VerticalPodAutoscaler;
+
+use crate::source::{Access, Changes, Metadata, Reader, Source, Whole, keep};
+use crate::usage::Usage;
+
+/// The reason of the event with which the node says who holds the capacity that a resize waits for.
+const RESIZE_WAITS: &str = "ResizeWaits";
+/// The timeout of the events of a pod, without which its page is complete.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a page waits for the first lists.
+const FIRST_LISTS: Duration = Duration::from_secs(2);
+/// How many events of a pod are read at most.
+const EVENTS: u32 = 200;
+
+/// Metadata of workloads: the record and the status of a rollout are annotations.
+pub(crate) type Workloads<K> = Source<PartialObjectMeta<K>>;
+
+/// The objects of a cluster.
+pub(crate) struct Cluster {
+    client: Client,
+    namespaces: Namespaces,
+    changes: Changes,
+    pub(crate) nodes: Source<Node>,
+    pub(crate) pods: Source<Pod>,
+    pub(crate) vpas: Source<VerticalPodAutoscaler>,
+    /// The events of nodes about resizes that wait.
+    pub(crate) waits: Source<Event>,
+    pub(crate) deployments: Workloads<Deployment>,
+    pub(crate) replica_sets: Workloads<ReplicaSet>,
+    pub(crate) stateful_sets: Workloads<StatefulSet>,
+    pub(crate) daemon_sets: Workloads<DaemonSet>,
+    pub(crate) advanced_stateful_sets: Workloads<AdvancedStatefulSet>,
+    pub(crate) advanced_daemon_sets: Workloads<AdvancedDaemonSet>,
+    pub(crate) clone_sets: Source<CloneSet>,
+    pub(crate) usage: Usage,
+}
+
+impl Cluster {
+    /// The objects of the namespaces, of which none is read yet.
+    pub(crate) fn new(client: Client, namespaces: Namespaces) -> Self {
+        let changes = Changes::default();
+        Self {
+            client,
+            namespaces,
+            nodes: Source::new(&changes),
+            pods: Source::new(&changes),
+            vpas: Source::new(&changes),
+            waits: Source::new(&changes),
+            deployments: Source::new(&changes),
+            replica_sets: Source::new(&changes),
+            stateful_sets: Source::new(&changes),
+            daemon_sets: Source::new(&changes),
+            advanced_stateful_sets: Source::new(&changes),
+            advanced_daemon_sets: Source::new(&changes),
+            clone_sets: Source::new(&changes),
+            usage: Usage::default(),
+            changes,
+        }
+    }
+
+    /// The only namespace whose objects are read; `None` for all.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespaces.only()
+    }
+
+    /// Waits until objects were listed or are known to be unreadable, but not for long: pages say what is missing.
+    pub(crate) async fn first_lists(&self) {
+        let mut changes = self.changes.subscribe();
+        let listed = async { while self.is_listing() && changes.changed().await.is_ok() {} };
+        // An elapsed timeout is no failure.
+        let _ = tokio::time::timeout(FIRST_LISTS, listed).await;
+    }
+
+    fn is_listing(&self) -> bool {
+        let all = [
+            self.nodes.access(),
+            self.pods.access(),
+            self.vpas.access(),
+            self.waits.access(),
+            self.deployments.access(),
+            self.replica_sets.access(),
+            self.stateful_sets.access(),
+            self.daemon_sets.access(),
+            self.advanced_stateful_sets.access(),
+            self.advanced_daemon_sets.access(),
+            self.clone_sets.access(),
+            self.usage.access(),
+        ];
+        all.contains(&Access::Unknown)
+    }
+
+    /// Counts changes of the objects.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The tasks that read the objects for good.
+    pub(crate) fn readers(
+        self: &Arc<Self>,
+        recheck: Duration,
+        usage_interval: Duration,
+    ) -> Vec<BoxFuture<'static, ()>> {
+        let cluster = self.clone();
+        let metrics = MetricsApi::new(self.client.clone(), &self.namespaces);
+        let usage = async move { cluster.usage.keep(metrics, usage_interval, cluster.changes()).await };
+        vec![
+            Box::pin(usage),
+            task(&self.nodes, whole(Api::all(self.client.clone()), without_details), recheck),
+            task(&self.pods, whole(self.api(), reduced), recheck),
+            task(&self.vpas, whole(self.api(), std::convert::identity), recheck),
+            task(&self.waits, self.waiting(), recheck),
+            task(&self.deployments, Metadata(self.api()), recheck),
+            task(&self.replica_sets, Metadata(self.api()), recheck),
+            task(&self.stateful_sets, Metadata(self.api()), recheck),
+            task(&self.daemon_sets, Metadata(self.api()), recheck),
+            task(&self.advanced_stateful_sets, Metadata(self.api()), recheck),
+            task(&self.advanced_daemon_sets, Metadata(self.api()), recheck),
+            task(&self.clone_sets, whole(self.api(), std::convert::identity), recheck),
+        ]
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match self.namespaces.only() {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    fn waiting(&self) -> Whole<Event> {
+        let config = WatchConfig::default().fields(format!("reason={RESIZE_WAITS}"));
+        Whole { api: self.api(), config, transform: std::convert::identity }
+    }
+
+    /// The events of a pod, the latest first, or why there are none.
+    pub(crate) async fn events(&self, pod: &Pod) -> Result<Vec<Event>, Access> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}")).limit(EVENTS);
+        match tokio::time::timeout(EVENTS_TIMEOUT, api.list(&params)).await {
+            Ok(Ok(list)) => {
+                let mut events = list.items;
+                events.sort_by_key(|event| std::cmp::Reverse(last_seen(event)));
+                Ok(events)
+            }
+            Ok(Err(error)) => Err(Access::from_error(error)),
+            Err(_) => Err(Access::Unreachable("the API server did not answer in time".to_owned())),
+        }
+    }
+
+    /// The pod of a name.
+    pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        self.pods.store().get(&ObjectRef::namespaced(namespace, name))
+    }
+
+    /// Who holds the capacity that the resize of a pod waits for, by the last event of its node.
+    pub(crate) fn explanation(&self, pod: &Pod) -> Option<String> {
+        let uid = pod.metadata.uid.as_deref()?;
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let events = self.waits.store().in_namespace(namespace).into_iter();
+        let last = events
+            .filter(|event| event.involved_object.uid.as_deref() == Some(uid))
+            .max_by_key(|event| last_seen(event))?;
+        last.message.clone()
+    }
+}
+
+/// When an event was last emitted.
+pub(crate) fn last_seen(event: &Event) -> Option<jiff::Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let last = series.map(|time| time.0).or_else(|| event.last_timestamp.as_ref().map(|time| time.0));
+    last.or_else(|| event.event_time.as_ref().map(|time| time.0))
+}
+
+fn whole<K>(api: Api<K>, transform: fn(K) -> K) -> Whole<K> {
+    Whole { api, config: WatchConfig::default(), transform }
+}
+
+fn task<K>(source: &Source<K>, reader: impl Reader<K>, recheck: Duration) -> BoxFuture<'static, ()>
+where
+    K: Resource + Clone + Send + Sync + 'static,
+{
+    Box::pin(keep(source.clone(), reader, recheck))
+}
+
+/// A pod without the configuration of its containers, of which only names and resources are shown.
+fn reduced(mut pod: Pod) -> Pod {
+    let reduce = |container: &mut Container| {
+        *container = Container {
+            name: std::mem::take(&mut container.name),
+            resources: container.resources.take(),
+            resize_policy: container.resize_policy.take(),
+            restart_policy: container.restart_policy.take(),
+            ..Container::default()
+        };
+    };
+    if let Some(spec) = &mut pod.spec {
+        spec.containers.iter_mut().for_each(reduce);
+        spec.init_containers.iter_mut().flatten().for_each(reduce);
+        spec.volumes = None;
+    }
+    pod
+}
+
+/// A node without the list of its images, which is most of it.
+fn without_details(mut node: Node) -> Node {
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+    node
+}

@@ -1,0 +1,135 @@
+//! `plumb dashboard`: a web page of a cluster's resizes, recommendations and rollouts.
+//!
+//! ```text
+//!   API server ──watch──▶ source: objects, rights ──▶ cluster ──▶ pages: sections ──▶ HTML, JSON, CSV
+//!                                                        │                              ▲
+//!                                                        └── changes ──▶ live: feeds ───┘ server-sent events
+//!   browser ──▶ server ──▶ access: host, cookie, origin ──▶ view
+//! ```
+//!
+//! It is a client of the API with the rights of the user who starts it, on any Kubernetes, and writes nothing. Pages are rendered
+//! here; the only script replaces sections that changed.
+
+mod access;
+mod assets;
+mod cluster;
+mod live;
+mod page;
+mod pages;
+mod server;
+mod source;
+mod table;
+mod usage;
+mod view;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use plumb_vpa::namespaces::Namespaces;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use access::{Access, PARAMETER};
+use cluster::Cluster;
+use live::Feeds;
+use server::State;
+
+/// How a dashboard is set up.
+#[derive(Clone)]
+pub struct Config {
+    /// A client with the rights of the user.
+    pub client: Client,
+    /// The only namespace whose objects are read; `None` for all.
+    pub namespace: Option<String>,
+    /// The name of the cluster, for people.
+    pub name: String,
+    /// How often to check whether the user may still read objects, or may now.
+    pub recheck: Duration,
+    /// How often to read metrics.k8s.io.
+    pub usage_interval: Duration,
+}
+
+impl Config {
+    /// The usual configuration.
+    pub fn new(client: Client, namespace: Option<String>, name: String) -> Self {
+        let (recheck, usage_interval) = (Duration::from_mins(1), Duration::from_secs(15));
+        Self { client, namespace, name, recheck, usage_interval }
+    }
+}
+
+/// Why a dashboard does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Others could reach it.
+    #[error(
+        "{0} is no address of this machine alone: a user of another machine could read the token, which is not encrypted, and use \
+         your rights; listen on 127.0.0.1, and forward the port with ssh -L from elsewhere"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address cannot be used.
+    #[error("listening on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error.
+        #[source]
+        source: io::Error,
+    },
+    /// There are no random numbers.
+    #[error("the system has no random numbers for the token")]
+    Random,
+}
+
+/// A dashboard that listens.
+pub struct Dashboard {
+    config: Config,
+    listener: TcpListener,
+    address: SocketAddr,
+    access: Access,
+}
+
+impl Dashboard {
+    /// Listens on a loopback address.
+    pub async fn bind(address: SocketAddr, config: Config) -> Result<Self, StartError> {
+        if !address.ip().is_loopback() {
+            return Err(StartError::NotLoopback(address));
+        }
+        let failed = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let access = Access::new(address).map_err(|_| StartError::Random)?;
+        Ok(Self { config, listener, address, access })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The token that a browser or a program has to show.
+    pub fn token(&self) -> &str {
+        self.access.token()
+    }
+
+    /// The URL of the first visit, with the token.
+    pub fn url(&self) -> String {
+        format!("http://{}/?{PARAMETER}={}", self.address, self.token())
+    }
+
+    /// Serves until the future is dropped.
+    pub async fn run(self) {
+        let Self { config, listener, access, .. } = self;
+        let namespaces = config.namespace.map_or(Namespaces::All, Namespaces::Only);
+        let cluster = Arc::new(Cluster::new(config.client, namespaces));
+        let mut readers = JoinSet::new();
+        for reader in cluster.readers(config.recheck, config.usage_interval) {
+            readers.spawn(reader);
+        }
+        let feeds = Feeds::new(cluster.clone());
+        let state = State { access, cluster, feeds, name: config.name };
+        server::serve(listener, Arc::new(state)).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! In-place rollouts of workloads, and the pods of one as a grid.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use maud::{Markup, html};
+use plumb_rollout::cloneset::status::rollout as clone_set_status;
+use plumb_rollout::commands;
+use plumb_rollout::engine::{Direction, Phase, PodRecord, RolloutStatus};
+use plumb_rollout::workloads::WorkloadRecord;
+
+use super::pods::names;
+use super::{absent, columns, list_section, matches};
+use crate::cluster::{Cluster, Workloads};
+use crate::page::{Page, Section, missing};
+use crate::source::Access;
+use crate::table::{Cell, Column, Table, Tone};
+use crate::view::{Filter, View};
+
+/// The rollout of a workload.
+pub(super) struct Rollout {
+    /// The kind as `plumb rollout` writes it.
+    kind: &'static str,
+    namespace: String,
+    name: String,
+    uid: String,
+    /// Its reported status; `None` until there is one.
+    status: Option<RolloutStatus>,
+}
+
+impl Rollout {
+    /// The rollout that the annotations of a workload describe.
+    fn from_metadata(kind: &'static str, metadata: &ObjectMeta) -> Option<Self> {
+        let record = WorkloadRecord::read(metadata);
+        let is_open = record.as_ref().is_some_and(WorkloadRecord::is_open);
+        // A status from before the rollout, or from before it was undone, is not about it.
+        let status = commands::status(metadata).filter(|status| {
+            record.as_ref().is_none_or(|record| {
+                status.revision == record.rollout.revision && status.heading == record.rollout.heading
+            })
+        });
+        (is_open || status.is_some()).then(|| Self::new(kind, metadata, status))
+    }
+
+    fn new(kind: &'static str, metadata: &ObjectMeta, status: Option<RolloutStatus>) -> Self {
+        Self {
+            kind,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            status,
+        }
+    }
+
+    /// Whether it is under way, paused or failed.
+    pub(super) fn needs_attention(&self) -> bool {
+        self.status.as_ref().is_none_or(|status| !matches!(status.phase, Phase::Complete | Phase::RolledBack))
+    }
+
+    fn phase(&self) -> Cell {
+        let Some(status) = &self.status else { return Cell::state("Waiting", Tone::Busy) };
+        let tone = match status.phase {
+            Phase::Complete => Tone::Good,
+            Phase::Progressing | Phase::RollingBack => Tone::Busy,
+            Phase::Paused | Phase::Partitioned | Phase::Recreating | Phase::RolledBack => Tone::Warning,
+            Phase::Held | Phase::RollbackFailed => Tone::Bad,
+        };
+        Cell::state(status.phase.name(), tone)
+    }
+
+    /// Its row in a list.
+    pub(super) fn row(&self) -> Vec<Cell> {
+        let view = View::Rollout(self.kind.to_owned(), self.namespace.clone(), self.name.clone());
+        let pods = self.status.as_ref().map(|status| status.pods).unwrap_or_default();
+        let message = match &self.status {
+            Some(status) => status.message.clone(),
+            None => "waiting for the rollout controller".to_owned(),
+        };
+        vec![
+            Cell::Link { text: format!("{}/{}", self.kind, self.name), href: view.href() },
+            Cell::text(self.namespace.clone()),
+            self.phase(),
+            Cell::Count(pods.done),
+            Cell::Count(pods.total),
+            Cell::Count(pods.stuck),
+            Cell::text(message),
+        ]
+    }
+}
+
+/// The columns of a list of rollouts.
+pub(super) fn list_columns() -> Vec<Column> {
+    columns(&[
+        ("workload", "Workload"),
+        ("namespace", "Namespace"),
+        ("phase", "Phase"),
+        ("done", "Pods done"),
+        ("total", "Of"),
+        ("stuck", "Stuck"),
+        ("message", "Message"),
+    ])
+}
+
+/// The rollouts of all workloads, and why some cannot be shown.
+pub(super) fn rollouts(cluster: &Cluster) -> (Vec<Rollout>, Vec<String>) {
+    let mut found = Vec::new();
+    let mut absent = Vec::new();
+    add("deployment", "deployments of apps", &cluster.deployments, &mut found, &mut absent);
+    add("statefulset", "statefulsets of apps", &cluster.stateful_sets, &mut found, &mut absent);
+    add("daemonset", "daemonsets of apps", &cluster.daemon_sets, &mut found, &mut absent);
+    let (sets, daemons) = (&cluster.advanced_stateful_sets, &cluster.advanced_daemon_sets);
+    add("statefulset.apps.kruise.io", "statefulsets of apps.kruise.io", sets, &mut found, &mut absent);
+    add("daemonset.apps.kruise.io", "daemonsets of apps.kruise.io", daemons, &mut found, &mut absent);
+    absent.extend(missing_kind("clonesets of apps.kruise.io", &cluster.clone_sets.access()));
+    for set in cluster.clone_sets.store().all() {
+        let status = set.status.as_ref().and_then(clone_set_status);
+        found.extend(
+            status.map(|status| Rollout::new("cloneset.apps.kruise.io", &set.metadata, Some(status))),
+        );
+    }
+    (found, absent)
+}
+
+fn add<K>(
+    kind: &'static str,
+    objects: &str,
+    workloads: &Workloads<K>,
+    found: &mut Vec<Rollout>,
+    absent: &mut Vec<String>,
+) where
+    PartialObjectMeta<K>: Resource,
+{
+    absent.extend(missing_kind(objects, &workloads.access()));
+    let all = workloads.store().all();
+    found.extend(all.iter().filter_map(|workload| Rollout::from_metadata(kind, &workload.metadata)));
+}
+
+/// Why workloads of a kind cannot be shown. That a cluster does not have the kinds of OpenKruise is no news.
+fn missing_kind(objects: &str, access: &Access) -> Option<String> {
+    if *access == Access::NotServed { None } else { missing(objects, access) }
+}
+
+/// The list of rollouts.
+pub(super) fn list(cluster: &Cluster, filter: &Filter) -> Page {
+    let (rollouts, missing) = rollouts(cluster);
+    let of_namespace =
+        |rollout: &&Rollout| filter.namespace.is_empty() || rollout.namespace == filter.namespace;
+    let rows = rollouts.iter().filter(of_namespace).map(Rollout::row);
+    let table = Table {
+        caption: "In-place rollouts, with those that have ended".to_owned(),
+        columns: list_columns(),
+        rows: rows.filter(|row| matches(row, filter)).collect(),
+        empty: "No rollout matches.",
+    };
+    let mut section = list_section(Section::new("rollouts", "Rollouts"), table, filter, View::Rollouts);
+    section.missing = missing;
+    Page { title: "Rollouts".to_owned(), found: true, sections: vec![section] }
+}
+
+/// The page of the rollout of a workload.
+pub(super) fn page(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Page {
+    let title = format!("Rollout of {kind}/{name} in {namespace}");
+    let (rollouts, missing) = rollouts(cluster);
+    let is_it =
+        |rollout: &Rollout| rollout.kind == kind && rollout.namespace == namespace && rollout.name == name;
+    let Some(rollout) = rollouts.into_iter().find(is_it) else {
+        let mut page = absent(title, "workloads", &Access::Granted);
+        page.found = !missing.is_empty();
+        if let Some(section) = page.sections.first_mut() {
+            section.missing = missing;
+        }
+        return page;
+    };
+    let table = Table {
+        caption: "The state of the rollout".to_owned(),
+        columns: list_columns(),
+        rows: vec![rollout.row()],
+        empty: "",
+    };
+    let mut state = Section::new("state", "State").with_table(table);
+    let autoscaled = rollout.status.iter().flat_map(|status| &status.autoscaled);
+    state.notes.extend(autoscaled.map(|owned| format!("Left to an autoscaler: {owned}")));
+    Page { title, found: true, sections: vec![state, grid(cluster, &rollout)] }
+}
+
+fn grid(cluster: &Cluster, rollout: &Rollout) -> Section {
+    let pods = pods_of(cluster, &rollout.uid);
+    let named = rollout.status.iter().flat_map(|status| {
+        let stuck = status.stuck.iter().map(|pod| (pod, "Stuck", Tone::Bad));
+        stuck.chain(status.waiting.iter().map(|pod| (pod, "Waiting", Tone::Warning)))
+    });
+    let named: HashMap<&str, (&'static str, Tone, String)> = named
+        .map(|(pod, word, tone)| (pod.pod.as_str(), (word, tone, format!("{}: {}", pod.reason, pod.message))))
+        .collect();
+    let revision = rollout.status.as_ref().map(|status| status.revision.as_str());
+    let mut rows = Vec::new();
+    let mut cells: Vec<Markup> = Vec::new();
+    for pod in &pods {
+        let (namespace, name) = names(pod);
+        let progress = || {
+            let (word, tone) = progress(pod, revision);
+            (word, tone, String::new())
+        };
+        let (word, tone, why) = named.get(name).cloned().unwrap_or_else(progress);
+        let href = View::Pod(namespace.to_owned(), name.to_owned()).href();
+        cells.push(html! { li class=(tone.class()) { a href=(href) { (name) } " " (word) } });
+        rows.push(vec![Cell::Link { text: name.to_owned(), href }, Cell::state(word, tone), Cell::text(why)]);
+    }
+    let table = Table {
+        caption: "The pods of the workload, and why some wait".to_owned(),
+        columns: columns(&[("name", "Pod"), ("state", "State"), ("reason", "Why")]),
+        rows,
+        empty: "The workload has no pods.",
+    };
+    let mut section = Section::new("pods", "Pods")
+        .needs("pods", &cluster.pods.access())
+        .needs("replicasets of apps", &cluster.replica_sets.access())
+        .with_table(table);
+    section.figure =
+        Some(html! { ul class="grid" aria-label="Pods by state" { @for cell in &cells { (cell) } } });
+    section
+}
+
+/// The pods of a workload, directly or through its `ReplicaSet`s.
+fn pods_of(cluster: &Cluster, uid: &str) -> Vec<Arc<Pod>> {
+    let sets = cluster.replica_sets.store().controlled_by(uid);
+    let owners = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).chain([uid]);
+    owners.flat_map(|owner| cluster.pods.store().controlled_by(owner)).collect()
+}
+
+/// How far a pod is in a rollout, by its record. A pod without one was not resized: it waits, or was created since.
+fn progress(pod: &Pod, revision: Option<&str>) -> (&'static str, Tone) {
+    let record = PodRecord::read(pod).filter(|record| {
+        let is_of =
+            |revision: &str| record.revision.strip_suffix("-back").unwrap_or(&record.revision) == revision;
+        revision.is_some_and(is_of)
+    });
+    let Some(record) = record else { return ("Unchanged", Tone::Plain) };
+    let is_finished = record.finished_at.is_some();
+    match (record.direction, is_finished, record.applied_at.is_some()) {
+        (Direction::Forward, true, _) => ("Done", Tone::Good),
+        (Direction::Forward, false, true) => ("Soaking", Tone::Busy),
+        (Direction::Forward, false, false) => ("Resizing", Tone::Busy),
+        (Direction::Back, true, _) => ("RolledBack", Tone::Warning),
+        (Direction::Back, false, _) => ("RollingBack", Tone::Busy),
+    }
+}

@@ -1,0 +1,261 @@
+//! VPAs: recommendations with their bounds and caps.
+
+use maud::{Markup, html};
+use plumb_recommender::MAX_AMOUNT;
+use plumb_recommender::display::short;
+use plumb_resize::list::amount_of;
+use plumb_resize::resource::Resource;
+use plumb_vpa_api::{
+    ConditionStatus, RecommendedContainerResources, ResourceList, VerticalPodAutoscaler, read_resources,
+};
+
+use super::{absent, columns, list_section, matches};
+use crate::cluster::Cluster;
+use crate::page::{Page, Section};
+use crate::table::{Cell, Table, Tone};
+use crate::view::{Filter, View};
+use plumb_controller_runtime::ObjectRef;
+
+const OBJECTS: &str = "verticalpodautoscalers of autoscaling.k8s.io";
+/// The width of the chart, and the height of one of its rows.
+const WIDTH: i64 = 640;
+const HEIGHT: usize = 46;
+
+/// The list of VPAs, with a row for each container.
+pub(super) fn list(cluster: &Cluster, filter: &Filter) -> Page {
+    let store = cluster.vpas.store();
+    let vpas = if filter.namespace.is_empty() { store.all() } else { store.in_namespace(&filter.namespace) };
+    let rows = vpas.iter().flat_map(|vpa| rows(vpa)).filter(|row| matches(row, filter)).collect();
+    let table = Table {
+        caption: "Recommended requests of containers".to_owned(),
+        columns: columns(&[
+            ("name", "VPA"),
+            ("namespace", "Namespace"),
+            ("mode", "Mode"),
+            ("target", "Target"),
+            ("container", "Container"),
+            ("cpuTarget", "CPU"),
+            ("cpuLower", "Lower"),
+            ("cpuUpper", "Upper"),
+            ("memoryTarget", "Memory"),
+            ("memoryLower", "Lower"),
+            ("memoryUpper", "Upper"),
+            ("attention", "Attention"),
+        ]),
+        rows,
+        empty: "No VPA matches.",
+    };
+    let section = Section::new("vpas", "VPAs").needs(OBJECTS, &cluster.vpas.access());
+    let section = list_section(section, table, filter, View::Vpas);
+    Page { title: "VPAs".to_owned(), found: true, sections: vec![section] }
+}
+
+fn rows(vpa: &VerticalPodAutoscaler) -> Vec<Vec<Cell>> {
+    let attention: Vec<String> = attention(vpa).into_iter().map(|(condition, _)| condition).collect();
+    let target = &vpa.spec.target_ref;
+    let row = |container: Option<&RecommendedContainerResources>| {
+        let mut row = vec![
+            vpa_link(vpa),
+            Cell::text(vpa.metadata.namespace.clone().unwrap_or_default()),
+            Cell::text(vpa.spec.update_mode().as_str()),
+            Cell::text(format!("{}/{}", target.kind, target.name)),
+            Cell::text(container.map(|container| container.container_name.clone()).unwrap_or_default()),
+        ];
+        for resource in Resource::ALL {
+            let cell = |list: fn(&RecommendedContainerResources) -> &ResourceList| {
+                Cell::Amount(resource, container.and_then(|container| amount(list(container), resource)))
+            };
+            row.extend([cell(|of| &of.target), cell(|of| &of.lower_bound), cell(|of| &of.upper_bound)]);
+        }
+        let tone = if attention.is_empty() { Tone::Plain } else { Tone::Warning };
+        row.push(Cell::state(attention.join(", "), tone));
+        row
+    };
+    let containers = recommended(vpa);
+    if containers.is_empty() {
+        vec![row(None)]
+    } else {
+        containers.iter().map(|one| row(Some(one))).collect()
+    }
+}
+
+/// A link to the page of a VPA.
+pub(super) fn vpa_link(vpa: &VerticalPodAutoscaler) -> Cell {
+    let name = vpa.metadata.name.clone().unwrap_or_default();
+    let namespace = vpa.metadata.namespace.clone().unwrap_or_default();
+    Cell::Link { href: View::Vpa(namespace, name.clone()).href(), text: name }
+}
+
+/// The conditions of a VPA that need attention, with their messages.
+pub(super) fn attention(vpa: &VerticalPodAutoscaler) -> Vec<(String, String)> {
+    let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.filter_map(|condition| {
+        let type_ = condition.type_.as_str();
+        let is_expected = ["RecommendationProvided", "PodsUpdated"].contains(&type_);
+        let is_problem =
+            ["NoPodsMatched", "ConfigDeprecated", "ConfigUnsupported", "LowConfidence"].contains(&type_);
+        let holds = condition.status == ConditionStatus::True;
+        let text = match (is_expected, is_problem, holds) {
+            (true, _, false) => format!("{type_}={}", condition.status),
+            (_, true, true) => type_.to_owned(),
+            _ => return None,
+        };
+        Some((text, condition.message.clone().unwrap_or_default()))
+    });
+    found.collect()
+}
+
+fn recommended(vpa: &VerticalPodAutoscaler) -> &[RecommendedContainerResources] {
+    let recommendation = vpa.status.as_ref().and_then(|status| status.recommendation.as_ref());
+    recommendation.map_or(&[], |recommendation| &recommendation.container_recommendations)
+}
+
+fn amount(list: &ResourceList, resource: Resource) -> Option<i64> {
+    amount_of(resource, read_resources(list)[resource]?).ok()
+}
+
+/// The recommendation for a resource of a container, with what limits it.
+struct Bounds {
+    container: String,
+    resource: Resource,
+    target: Option<i64>,
+    lower: Option<i64>,
+    upper: Option<i64>,
+    uncapped: Option<i64>,
+    min_allowed: Option<i64>,
+    max_allowed: Option<i64>,
+}
+
+fn bounds(vpa: &VerticalPodAutoscaler) -> Vec<Bounds> {
+    let mut all = Vec::new();
+    for container in recommended(vpa) {
+        let policy = vpa.spec.container_policy(&container.container_name);
+        for resource in Resource::ALL {
+            all.push(Bounds {
+                container: container.container_name.clone(),
+                resource,
+                target: amount(&container.target, resource),
+                lower: amount(&container.lower_bound, resource),
+                upper: amount(&container.upper_bound, resource),
+                uncapped: amount(&container.uncapped_target, resource),
+                min_allowed: policy.and_then(|policy| amount(&policy.min_allowed, resource)),
+                max_allowed: policy.and_then(|policy| amount(&policy.max_allowed, resource)),
+            });
+        }
+    }
+    all
+}
+
+/// The page of a VPA.
+pub(super) fn page(cluster: &Cluster, namespace: &str, name: &str) -> Page {
+    let title = format!("VPA {namespace}/{name}");
+    let Some(vpa) = cluster.vpas.store().get(&ObjectRef::namespaced(namespace, name)) else {
+        return absent(title, OBJECTS, &cluster.vpas.access());
+    };
+    Page { title, found: true, sections: vec![recommendation(&vpa), conditions(&vpa)] }
+}
+
+fn recommendation(vpa: &VerticalPodAutoscaler) -> Section {
+    let bounds = bounds(vpa);
+    let row = |one: &Bounds| {
+        let amounts = [one.target, one.lower, one.upper, one.uncapped, one.min_allowed, one.max_allowed];
+        let amounts = amounts.map(|amount| Cell::Amount(one.resource, amount));
+        let names = [Cell::text(one.container.clone()), Cell::text(one.resource.name())];
+        names.into_iter().chain(amounts).collect()
+    };
+    let table = Table {
+        caption: "Recommended requests of containers, their bounds, and what the policy allows".to_owned(),
+        columns: columns(&[
+            ("container", "Container"),
+            ("resource", "Resource"),
+            ("target", "Target"),
+            ("lower", "Lower bound"),
+            ("upper", "Upper bound"),
+            ("uncapped", "Uncapped target"),
+            ("minAllowed", "Minimum allowed"),
+            ("maxAllowed", "Maximum allowed"),
+        ]),
+        rows: bounds.iter().map(row).collect(),
+        empty: "There is no recommendation.",
+    };
+    let target = &vpa.spec.target_ref;
+    let mut section = Section::new("recommendation", "Recommendation").with_table(table);
+    section.notes.push(format!(
+        "It scales {}/{}; its update mode is {}.",
+        target.kind,
+        target.name,
+        vpa.spec.update_mode().as_str()
+    ));
+    section.figure = (!bounds.is_empty()).then(|| chart(&bounds));
+    section
+}
+
+fn conditions(vpa: &VerticalPodAutoscaler) -> Section {
+    let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+    let rows = conditions.map(|condition| {
+        vec![
+            Cell::text(condition.type_.as_str()),
+            Cell::text(condition.status.as_str()),
+            Cell::Time(condition.last_transition_time.as_ref().map(|time| time.0)),
+            Cell::text(condition.reason.clone().unwrap_or_default()),
+            Cell::text(condition.message.clone().unwrap_or_default()),
+        ]
+    });
+    let table = Table {
+        caption: "Conditions of the VPA".to_owned(),
+        columns: columns(&[
+            ("type", "Type"),
+            ("status", "Status"),
+            ("since", "Since"),
+            ("reason", "Reason"),
+            ("message", "Message"),
+        ]),
+        rows: rows.collect(),
+        empty: "There are no conditions.",
+    };
+    Section::new("conditions", "Conditions").with_table(table)
+}
+
+/// The bounds as bars, with the target and the caps as lines. The table below has the same values as text.
+fn chart(bounds: &[Bounds]) -> Markup {
+    let height = bounds.len() * HEIGHT;
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {height}")) width=(WIDTH) height=(height) role="img"
+            aria-label="Recommendations with their bounds and caps; the table has the values" {
+            @for (row, one) in bounds.iter().enumerate() { (bar(row * HEIGHT, one)) }
+        }
+        p class="note" {
+            "Grey: from the lower to the upper bound. Solid line: target. Dashed: what the policy allows. Dotted: uncapped target."
+        }
+    }
+}
+
+fn bar(top: usize, one: &Bounds) -> Markup {
+    // The upper bound of a short history is no amount that could be drawn.
+    let all = [one.target, one.lower, one.upper, one.uncapped, one.min_allowed, one.max_allowed];
+    let largest = all.into_iter().flatten().filter(|amount| *amount < MAX_AMOUNT).max().unwrap_or(0).max(1);
+    let at = |amount: i64| {
+        let scaled = i128::from(amount.clamp(0, largest)) * i128::from(WIDTH - 20) / i128::from(largest);
+        10 + i64::try_from(scaled).unwrap_or_default()
+    };
+    let line = |class: &str, amount: Option<i64>| {
+        html! {
+            @if let Some(amount) = amount.filter(|amount| *amount <= largest) {
+                line class=(class) x1=(at(amount)) x2=(at(amount)) y1=(top + 18) y2=(top + 40) {
+                    title { (short(one.resource, amount)) }
+                }
+            }
+        }
+    };
+    let (lower, upper) = (at(one.lower.unwrap_or(0)), at(one.upper.unwrap_or(largest)));
+    let target = one.target.map_or_else(|| "–".to_owned(), |amount| short(one.resource, amount));
+    html! {
+        text x="10" y=(top + 13) { (one.container) " " (one.resource.name()) ": " (target) }
+        rect class="range" x=(lower) y=(top + 22) width=((upper - lower).max(1)) height="14" {}
+        line class="axis" x1="10" x2=(WIDTH - 10) y1=(top + 40) y2=(top + 40) {}
+        (line("cap", one.min_allowed))
+        (line("cap", one.max_allowed))
+        (line("uncapped", one.uncapped))
+        (line("target", one.target))
+    }
+}
