@@ -1,22 +1,29 @@
 //! What the pages show: the objects of a cluster, as this user may read them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use k8s_openapi::api::core::v1::{Container, Event, Node, Pod};
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use plumb_client::Api;
 use plumb_controller_runtime::{ObjectRef, WatchConfig};
 use plumb_recommender::input::live_usage::MetricsApi;
 use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::api::cloneset::CloneSet;
+use plumb_rollout::commands::Command;
 use plumb_vpa::namespaces::Namespaces;
 use plumb_vpa_api::VerticalPodAutoscaler;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use crate::actions::{Kind, carry_out};
 use crate::source::{Access, Changes, Metadata, Reader, Source, Whole, keep};
 use crate::usage::Usage;
 
@@ -24,6 +31,8 @@ use crate::usage::Usage;
 const RESIZE_WAITS: &str = "ResizeWaits";
 /// The timeout of the events of a pod, without which its page is complete.
 const EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an answer about a right is used.
+const PERMISSIONS: Duration = Duration::from_mins(1);
 /// How long a page waits for the first lists.
 const FIRST_LISTS: Duration = Duration::from_secs(2);
 /// How many events of a pod are read at most.
@@ -49,18 +58,26 @@ pub(crate) struct Cluster {
     pub(crate) advanced_stateful_sets: Workloads<AdvancedStatefulSet>,
     pub(crate) advanced_daemon_sets: Workloads<AdvancedDaemonSet>,
     pub(crate) clone_sets: Source<CloneSet>,
-    pub(crate) usage: Usage,
+    pub(crate) usage: Arc<Usage>,
+    /// Whether the user may patch workloads, as last asked.
+    permissions: Mutex<HashMap<(Kind, String), (Instant, bool)>>,
 }
 
 impl Cluster {
     /// The objects of the namespaces, of which none is read yet.
     pub(crate) fn new(client: Client, namespaces: Namespaces) -> Self {
         let changes = Changes::default();
+        let usage: Arc<Usage> = Arc::default();
+        let pods: Source<Pod> = Source::new(&changes);
+        let observer = usage.clone();
+        pods.store().add_handler(move |change| {
+            observer.observe(change.before.map(|pod| &**pod), change.after.map(|pod| &**pod));
+        });
         Self {
             client,
             namespaces,
             nodes: Source::new(&changes),
-            pods: Source::new(&changes),
+            pods,
             vpas: Source::new(&changes),
             waits: Source::new(&changes),
             deployments: Source::new(&changes),
@@ -70,7 +87,8 @@ impl Cluster {
             advanced_stateful_sets: Source::new(&changes),
             advanced_daemon_sets: Source::new(&changes),
             clone_sets: Source::new(&changes),
-            usage: Usage::default(),
+            usage,
+            permissions: Mutex::default(),
             changes,
         }
     }
@@ -166,6 +184,54 @@ impl Cluster {
             Ok(Err(error)) => Err(Access::from_error(error)),
             Err(_) => Err(Access::Unreachable("the API server did not answer in time".to_owned())),
         }
+    }
+
+    /// Has the API server check a resize without making it.
+    pub(crate) async fn dry_run_resize(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: Value,
+    ) -> Result<(), String> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        match api.patch_resize(name, &params, &Patch::Strategic(patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) => Err(status.message),
+            Err(other) => Err(other.to_string()),
+        }
+    }
+
+    /// Whether the user may patch the workloads of a kind in a namespace. The answer is kept for a while.
+    pub(crate) async fn may_patch(&self, kind: Kind, namespace: &str) -> bool {
+        let key = (kind, namespace.to_owned());
+        let known = self.permissions.lock().get(&key).copied();
+        if let Some((_, may)) = known.filter(|(asked, _)| asked.elapsed() < PERMISSIONS) {
+            return may;
+        }
+        let (group, resource) = kind.resource();
+        let review: Result<SelfSubjectAccessReview, _> = serde_json::from_value(json!({ "spec": {
+            "resourceAttributes": { "verb": "patch", "group": group, "resource": resource, "namespace": namespace },
+        } }));
+        let Ok(review) = review else { return false };
+        let api: kube::Api<SelfSubjectAccessReview> = kube::Api::all(self.client.clone());
+        let answer = api.create(&PostParams::default(), &review).await;
+        let may = answer.is_ok_and(|review| review.status.is_some_and(|status| status.allowed));
+        let mut permissions = self.permissions.lock();
+        permissions.retain(|_, (asked, _)| asked.elapsed() < PERMISSIONS);
+        permissions.insert(key, (Instant::now(), may));
+        may
+    }
+
+    /// Carries out a command for the rollout of a workload.
+    pub(crate) async fn carry_out(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        command: Command,
+    ) -> Result<(), String> {
+        carry_out(&self.client, kind, namespace, name, command).await
     }
 
     /// The pod of a name.

@@ -7,12 +7,15 @@
 //!   browser ──▶ server ──▶ access: host, cookie, origin ──▶ view
 //! ```
 //!
-//! It is a client of the API with the rights of the user who starts it, on any Kubernetes, and writes nothing. Pages are rendered
-//! here; the only script replaces sections that changed.
+//! It is a client of the API with the rights of the user who starts it, on any Kubernetes. It writes only what a button says: commands for
+//! rollouts. Pages are rendered here; the only script replaces sections that changed.
 
 mod access;
+mod actions;
 mod assets;
+mod chart;
 mod cluster;
+mod history;
 mod live;
 mod page;
 mod pages;

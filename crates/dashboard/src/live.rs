@@ -26,6 +26,8 @@ use crate::view::View;
 
 /// How long changes are collected before a page is rendered.
 const COLLECT: Duration = Duration::from_millis(200);
+/// The same for pages for which the API server is asked each time.
+const COLLECT_WITH_REQUESTS: Duration = Duration::from_secs(1);
 /// A page that takes long to render is rendered less often: rendering takes at most this part of the time.
 const SHARE: u32 = 10;
 /// A connection without changes gets a comment after this time, which shows whether the browser is still there.
@@ -114,7 +116,9 @@ async fn render(cluster: &Arc<Cluster>, view: &View, sender: &watch::Sender<Rend
         if changes.changed().await.is_err() {
             return;
         }
-        tokio::time::sleep(COLLECT.max(took * SHARE)).await;
+        let collect =
+            if matches!(view, View::Pod(..) | View::WhatIf(..)) { COLLECT_WITH_REQUESTS } else { COLLECT };
+        tokio::time::sleep(collect.max(took * SHARE)).await;
         changes.mark_unchanged();
     }
 }

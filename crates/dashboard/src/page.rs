@@ -131,7 +131,7 @@ impl Page {
             (header(Some(view), cluster))
             main id="main" tabindex="-1" {
                 h1 { (self.title) }
-                @if let Some(form) = filter_form(view) { (form) }
+                @if let Some(form) = form_of(view) { (form) }
                 @for (section, fragment) in self.sections.iter().zip(&fragments) {
                     section id=(fragment.id) data-hash=(fragment.hash)
                         aria-labelledby=(format!("{}-heading", fragment.id)) {
@@ -178,7 +178,7 @@ fn document(title: &str, live: Option<&str>, body: Markup) -> String {
 }
 
 fn header(view: Option<&View>, cluster: &str) -> Markup {
-    let is_pods = matches!(view, Some(View::Pods(_) | View::Pod(..)));
+    let is_pods = matches!(view, Some(View::Pods(_) | View::Pod(..) | View::WhatIf(..)));
     let is_vpas = matches!(view, Some(View::Vpas(_) | View::Vpa(..)));
     let is_rollouts = matches!(view, Some(View::Rollouts(_) | View::Rollout(..)));
     let links = [
@@ -199,11 +199,22 @@ fn header(view: Option<&View>, cluster: &str) -> Markup {
     }
 }
 
-/// The form that filters a list. Its values are in the URL, so that a link to what is shown can be shared.
-fn filter_form(view: &View) -> Option<Markup> {
-    let (View::Pods(filter) | View::Vpas(filter) | View::Rollouts(filter)) = view else { return None };
+/// The form of a page: its filter, or the requests that it is about. The values are in the URL, so that a link to what is
+/// shown can be shared.
+fn form_of(view: &View) -> Option<Markup> {
     let href = view.href();
     let action = href.split('?').next().unwrap_or_default();
+    if let View::WhatIf(_, _, requests) = view {
+        return Some(html! {
+            form method="get" action=(action) {
+                label { "Container " input name="container" value=(requests.container) required maxlength="63"; }
+                label { "CPU request " input name="cpu" value=(requests.cpu) placeholder="1500m" maxlength="40"; }
+                label { "Memory request " input name="memory" value=(requests.memory) placeholder="2Gi" maxlength="40"; }
+                button { "What if" }
+            }
+        });
+    }
+    let (View::Pods(filter) | View::Vpas(filter) | View::Rollouts(filter)) = view else { return None };
     Some(html! {
         form method="get" action=(action) role="search" {
             label { "Namespace " input name="namespace" value=(filter.namespace) maxlength="253"; }

@@ -5,12 +5,14 @@ mod pod;
 mod pods;
 mod rollouts;
 mod vpas;
+mod what_if;
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Event;
 use maud::{Markup, html};
 
+use crate::actions::Kind;
 use crate::cluster::Cluster;
 use crate::page::{Page, Section};
 use crate::source::Access;
@@ -30,20 +32,52 @@ pub(crate) async fn page(cluster: &Arc<Cluster>, view: &View) -> Option<Page> {
         },
         _ => Ok(Vec::new()),
     };
+    let read =
+        Read { events, dry_run: dry_run(cluster, view).await, may_patch: may_patch(cluster, view).await };
     let (cluster, view) = (cluster.clone(), view.clone());
-    let made = tokio::task::spawn_blocking(move || make(&cluster, &view, events)).await;
+    let made = tokio::task::spawn_blocking(move || make(&cluster, &view, read)).await;
     made.inspect_err(|error| tracing::error!(%error, "cannot render a page")).ok()
 }
 
-fn make(cluster: &Cluster, view: &View, events: Result<Vec<Event>, Access>) -> Page {
+/// What is read from the API for one page.
+struct Read {
+    /// The events of a pod.
+    events: Result<Vec<Event>, Access>,
+    /// The response to a resize that is not made; `None` if none was requested.
+    dry_run: Option<what_if::DryRun>,
+    /// Whether the user may patch a workload.
+    may_patch: bool,
+}
+
+async fn dry_run(cluster: &Cluster, view: &View) -> Option<what_if::DryRun> {
+    let View::WhatIf(namespace, name, requests) = view else { return None };
+    let pod = cluster.pod(namespace, name).filter(|_| requests.is_set())?;
+    let (_, patch) = what_if::resized(&pod, requests).ok()?;
+    Some(cluster.dry_run_resize(namespace, name, patch).await)
+}
+
+async fn may_patch(cluster: &Cluster, view: &View) -> bool {
+    let View::Rollout(kind, namespace, _) = view else { return false };
+    match Kind::named(kind) {
+        Some(kind) => cluster.may_patch(kind, namespace).await,
+        None => false,
+    }
+}
+
+fn make(cluster: &Cluster, view: &View, read: Read) -> Page {
     match view {
         View::Overview => overview::page(cluster),
         View::Pods(filter) => pods::page(cluster, filter),
-        View::Pod(namespace, name) => pod::page(cluster, namespace, name, events),
+        View::Pod(namespace, name) => pod::page(cluster, namespace, name, read.events),
+        View::WhatIf(namespace, name, requests) => {
+            what_if::page(cluster, namespace, name, requests, read.dry_run)
+        }
         View::Vpas(filter) => vpas::list(cluster, filter),
         View::Vpa(namespace, name) => vpas::page(cluster, namespace, name),
         View::Rollouts(filter) => rollouts::list(cluster, filter),
-        View::Rollout(kind, namespace, name) => rollouts::page(cluster, kind, namespace, name),
+        View::Rollout(kind, namespace, name) => {
+            rollouts::page(cluster, kind, namespace, name, read.may_patch)
+        }
     }
 }
 

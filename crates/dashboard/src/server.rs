@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, PARAMETER, Verdict};
+use crate::actions::{Kind, command_named};
 use crate::assets::Asset;
 use crate::cluster::Cluster;
 use crate::live::Feeds;
@@ -27,8 +28,10 @@ use crate::view::{View, parameters};
 
 /// How many connections there are at once. Each open page has one.
 const CONNECTIONS: usize = 256;
-/// How long the head of a request may take.
+/// How long the head of a request may take, and its body.
 const HEAD: Duration = Duration::from_secs(10);
+/// The most bytes of a form.
+const LARGEST_FORM: usize = 4 << 10;
 /// How long to wait after a failure to accept, such as too many open files.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -80,7 +83,7 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>) {
         connections.spawn(async move {
             let respond = service_fn(move |request| {
                 let state = state.clone();
-                async move { Ok::<_, Infallible>(respond(&request, &state).await) }
+                async move { Ok::<_, Infallible>(respond(request, &state).await) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -120,9 +123,13 @@ impl Format {
     }
 }
 
-async fn respond<B>(request: &Request<B>, state: &State) -> Response<Body> {
-    let path = request.uri().path();
-    let query = parameters(request.uri().query().unwrap_or_default());
+async fn respond<B>(request: Request<B>, state: &State) -> Response<Body>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
+    let uri = request.uri().clone();
+    let path = uri.path();
+    let query = parameters(uri.query().unwrap_or_default());
     let token = query.iter().find(|(name, _)| name == PARAMETER).map(|(_, token)| token.as_str());
     let verdict = state.access.check(request.method(), request.headers(), token);
     // The stylesheet of the page that refuses a request is not secret.
@@ -135,10 +142,11 @@ async fn respond<B>(request: &Request<B>, state: &State) -> Response<Body> {
         Verdict::Allowed => {}
         Verdict::FirstVisit => return first_visit(path, &query, state),
         Verdict::Unauthenticated => {
-            let here = request.uri().path_and_query().map_or("/", |path| path.as_str());
             let text = "Open the URL that plumb dashboard has printed. If you have done so in this browser, and followed a \
                         link of another site, open the page again:";
-            let page = message("Who are you?", text, here.starts_with('/').then_some((here, "this page")));
+            // A link to a page of the dashboard, and never to what else the path may be.
+            let here = View::from_url(path, &query).map(|view| view.href());
+            let page = message("The token is missing", text, here.as_deref().map(|here| (here, "this page")));
             return html(StatusCode::UNAUTHORIZED, page);
         }
         Verdict::WrongHost => {
@@ -151,10 +159,15 @@ async fn respond<B>(request: &Request<B>, state: &State) -> Response<Body> {
         }
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let text = "This page is read with GET.";
-        let mut response = html(StatusCode::METHOD_NOT_ALLOWED, message("Not allowed", text, None));
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+        let view = View::from_url(path, &query);
+        let Some(View::Rollout(kind, namespace, name)) = view.filter(|_| request.method() == Method::POST)
+        else {
+            let text = "This page is read with GET.";
+            let mut response = html(StatusCode::METHOD_NOT_ALLOWED, message("Not allowed", text, None));
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        };
+        return command(request.into_body(), [&kind, &namespace, &name], state).await;
     }
     let (Some(view), Some(format)) = (View::from_url(path, &query), Format::from_query(&query)) else {
         return not_found();
@@ -186,6 +199,38 @@ async fn show(view: &View, format: Format, state: &State) -> Response<Body> {
             None => not_found(),
         },
         Format::Html | Format::Live(_) => html(status, page.document(view, &state.name)),
+    }
+}
+
+/// Carries out the command of a form for the rollout of a workload, and continues at its page.
+async fn command<B>(body: B, [kind, namespace, name]: [&str; 3], state: &State) -> Response<Body>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
+    let view = View::Rollout(kind.to_owned(), namespace.to_owned(), name.to_owned());
+    let back = Some((view.href(), "Back to the rollout"));
+    let link = back.as_ref().map(|(href, text)| (href.as_str(), *text));
+    let read = tokio::time::timeout(HEAD, Limited::new(body, LARGEST_FORM).collect()).await;
+    let form = match read {
+        Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        _ => String::new(),
+    };
+    let form = parameters(&form);
+    let word = form.iter().find(|(field, _)| field == "command").map(|(_, word)| word.as_str());
+    let (Some(kind), Some(command)) = (Kind::named(kind), word.and_then(command_named)) else {
+        let text = "This is no command for the rollout of a workload.";
+        return html(StatusCode::BAD_REQUEST, message("Not understood", text, link));
+    };
+    match state.cluster.carry_out(kind, namespace, name, command).await {
+        Ok(()) => {
+            let mut response = html(StatusCode::SEE_OTHER, String::new());
+            // The parts of the URL are encoded.
+            if let Ok(location) = HeaderValue::from_str(&view.href()) {
+                response.headers_mut().insert(header::LOCATION, location);
+            }
+            response
+        }
+        Err(why) => html(StatusCode::CONFLICT, message("The command was not carried out", &why, link)),
     }
 }
 

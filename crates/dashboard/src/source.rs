@@ -164,7 +164,7 @@ pub(crate) async fn keep<K: Resource>(source: Source<K>, reader: impl Reader<K>,
         match reader.probe().await {
             Ok(()) => {
                 let mut reading = pin!(read(&source, reader.events()));
-                while may_be_read(&reader, &mut reading, recheck).await {}
+                while may_be_read(&source, &reader, &mut reading, recheck).await {}
             }
             Err(error) => {
                 let access = Access::from_error(error);
@@ -182,7 +182,8 @@ pub(crate) async fn keep<K: Resource>(source: Source<K>, reader: impl Reader<K>,
 }
 
 /// Reads on for a while; afterwards, whether the user may still do so.
-async fn may_be_read<K>(
+async fn may_be_read<K: Resource>(
+    source: &Source<K>,
     reader: &impl Reader<K>,
     reading: &mut (impl Future<Output = ()> + Unpin),
     recheck: Duration,
@@ -190,9 +191,17 @@ async fn may_be_read<K>(
     tokio::select! {
         () = reading => false,
         () = tokio::time::sleep(recheck) => {
-            let Err(error) = reader.probe().await else { return true };
-            // The reflector survives an outage.
-            matches!(Access::from_error(error), Access::Unreachable(_))
+            let access = match reader.probe().await {
+                Ok(()) if source.store.has_synced() => Access::Granted,
+                Ok(()) => return true,
+                Err(error) => Access::from_error(error),
+            };
+            // The reflector survives an outage. Until it ends, what was read before is shown, with the reason.
+            let goes_on = matches!(access, Access::Granted | Access::Unreachable(_));
+            if goes_on {
+                source.set(access);
+            }
+            goes_on
         }
     }
 }

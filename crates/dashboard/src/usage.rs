@@ -4,23 +4,26 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use plumb_recommender::input::live_usage::{LiveUsage as _, LiveUsageError, Measurement, MetricsApi};
 use plumb_resize::resource::{Amounts, Declared, Resource};
 
+use crate::history::{History, PodKey, Resized, Series};
 use crate::source::{Access, Changes};
 
 /// How long to wait for metrics: an aggregated API may hang.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The usage of containers by the namespace and the name of their pod, as last measured.
+/// The usage of containers by the namespace and the name of their pod: as last measured, and lately.
 #[derive(Default)]
 pub(crate) struct Usage(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     access: Access,
-    pods: HashMap<(String, String), HashMap<String, Declared>>,
+    pods: HashMap<PodKey, HashMap<String, Declared>>,
+    history: History,
 }
 
 impl Usage {
@@ -49,6 +52,21 @@ impl Usage {
         })
     }
 
+    /// What a container used lately.
+    pub(crate) fn series(&self, pod: &PodKey, container: &str, resource: Resource) -> Series {
+        self.0.lock().history.series(pod, container, resource)
+    }
+
+    /// The resizes of a pod that were observed lately.
+    pub(crate) fn resizes(&self, pod: &PodKey) -> Vec<Resized> {
+        self.0.lock().history.resizes(pod)
+    }
+
+    /// Notes a change of a pod.
+    pub(crate) fn observe(&self, before: Option<&Pod>, after: Option<&Pod>) {
+        self.0.lock().history.observe(before, after, Timestamp::now());
+    }
+
     /// Reads metrics at an interval for good.
     pub(crate) async fn keep(&self, metrics: MetricsApi, interval: Duration, changes: &Changes) {
         let mut ticks = tokio::time::interval(interval);
@@ -69,7 +87,7 @@ impl Usage {
             Ok(Err(LiveUsageError::Request(error))) => Err(Access::from_error(error)),
             Ok(Err(error)) => Err(Access::Unreachable(error.to_string())),
             Ok(Ok(measured)) => {
-                let mut pods: HashMap<(String, String), HashMap<String, Declared>> = HashMap::new();
+                let mut pods: HashMap<PodKey, HashMap<String, Declared>> = HashMap::new();
                 let visited = measured.visit(&mut |measurement| add(&mut pods, &measurement));
                 visited.map(|()| pods).map_err(|error| Access::Unreachable(error.to_string()))
             }
@@ -81,12 +99,15 @@ impl Usage {
         };
         let mut state = self.0.lock();
         let changed = state.access != access || state.pods != pods;
-        *state = State { access, pods };
+        if access == Access::Granted {
+            state.history.add(Timestamp::now(), &pods);
+        }
+        (state.access, state.pods) = (access, pods);
         changed
     }
 }
 
-fn add(pods: &mut HashMap<(String, String), HashMap<String, Declared>>, measurement: &Measurement<'_>) {
+fn add(pods: &mut HashMap<PodKey, HashMap<String, Declared>>, measurement: &Measurement<'_>) {
     let Ok(sample) = measurement.sample else { return };
     let pod = (measurement.namespace.to_owned(), measurement.pod.to_owned());
     let container = pods.entry(pod).or_default().entry(measurement.container.to_owned());

@@ -16,6 +16,8 @@ pub(crate) enum View {
     Pods(Filter),
     /// A pod by its namespace and name.
     Pod(String, String),
+    /// What would become of a resize of a pod, by its namespace and name.
+    WhatIf(String, String, Requests),
     /// VPAs.
     Vpas(Filter),
     /// A VPA by its namespace and name.
@@ -24,6 +26,33 @@ pub(crate) enum View {
     Rollouts(Filter),
     /// The rollout of a workload by its kind, namespace and name.
     Rollout(String, String, String),
+}
+
+/// The requests that a container might have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Requests {
+    /// The container.
+    pub(crate) container: String,
+    /// A quantity of cpu; as it is if it is empty.
+    pub(crate) cpu: String,
+    /// A quantity of memory; as it is if it is empty.
+    pub(crate) memory: String,
+}
+
+impl Requests {
+    fn from_query(query: &[(String, String)]) -> Option<Self> {
+        let text = |key| text(query, key);
+        Some(Self { container: text("container")?, cpu: text("cpu")?, memory: text("memory")? })
+    }
+
+    /// Whether a request would change.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.cpu.is_empty() || !self.memory.is_empty()
+    }
+
+    fn query(&self) -> String {
+        query_of(&[("container", &self.container), ("cpu", &self.cpu), ("memory", &self.memory)])
+    }
 }
 
 /// Which objects of a list are shown.
@@ -39,17 +68,12 @@ pub(crate) struct Filter {
 
 impl Filter {
     fn from_query(query: &[(String, String)]) -> Option<Self> {
-        let value = |key: &str| query.iter().find(|(name, _)| name == key).map(|(_, value)| value.trim());
-        let text = |key| {
-            let text = value(key).unwrap_or_default();
-            (text.chars().count() <= LONGEST).then(|| text.to_owned())
-        };
         // Pages are counted from 1 for people.
-        let page = match value("page") {
-            None => 0,
-            Some(page) => page.parse::<usize>().ok()?.checked_sub(1)?,
+        let page = match text(query, "page")?.as_str() {
+            "" => 0,
+            page => page.parse::<usize>().ok()?.checked_sub(1)?,
         };
-        Some(Self { namespace: text("namespace")?, text: text("q")?, page })
+        Some(Self { namespace: text(query, "namespace")?, text: text(query, "q")?, page })
     }
 
     /// The same filter with another page of the list.
@@ -59,11 +83,21 @@ impl Filter {
 
     fn query(&self) -> String {
         let page = if self.page == 0 { String::new() } else { (self.page + 1).to_string() };
-        let parts = [("namespace", &self.namespace), ("q", &self.text), ("page", &page)];
-        let parts = parts.iter().filter(|(_, value)| !value.is_empty());
-        let parts: Vec<String> = parts.map(|(key, value)| format!("{key}={}", encoded(value))).collect();
-        if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
+        query_of(&[("namespace", &self.namespace), ("q", &self.text), ("page", &page)])
     }
+}
+
+/// A parameter of a query, empty if it is missing. `None` if it is too long.
+fn text(query: &[(String, String)], key: &str) -> Option<String> {
+    let value = query.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.trim());
+    (value.chars().count() <= LONGEST).then(|| value.to_owned())
+}
+
+/// The query of those parameters that are not empty.
+fn query_of(parameters: &[(&str, &String)]) -> String {
+    let parts = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let parts: Vec<String> = parts.map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+    if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
 }
 
 impl View {
@@ -79,6 +113,9 @@ impl View {
             [""] => Self::Overview,
             ["pods"] => Self::Pods(Filter::from_query(query)?),
             ["pods", namespace, name] => Self::Pod(namespace.to_owned(), name.to_owned()),
+            ["pods", namespace, name, "what-if"] => {
+                Self::WhatIf(namespace.to_owned(), name.to_owned(), Requests::from_query(query)?)
+            }
             ["vpas"] => Self::Vpas(Filter::from_query(query)?),
             ["vpas", namespace, name] => Self::Vpa(namespace.to_owned(), name.to_owned()),
             ["rollouts"] => Self::Rollouts(Filter::from_query(query)?),
@@ -95,6 +132,9 @@ impl View {
             Self::Overview => "/".to_owned(),
             Self::Pods(filter) => format!("/pods{}", filter.query()),
             Self::Pod(namespace, name) => format!("/pods/{}/{}", encoded(namespace), encoded(name)),
+            Self::WhatIf(namespace, name, requests) => {
+                format!("/pods/{}/{}/what-if{}", encoded(namespace), encoded(name), requests.query())
+            }
             Self::Vpas(filter) => format!("/vpas{}", filter.query()),
             Self::Vpa(namespace, name) => format!("/vpas/{}/{}", encoded(namespace), encoded(name)),
             Self::Rollouts(filter) => format!("/rollouts{}", filter.query()),
@@ -151,6 +191,12 @@ mod tests {
             View::Pods(Filter::default()),
             View::Pods(filter("team", "a b&c=d", 3)),
             View::Pod("team".into(), "web.json".into()),
+            View::WhatIf("team".into(), "web".into(), Requests::default()),
+            View::WhatIf(
+                "team".into(),
+                "web".into(),
+                Requests { container: "app".into(), cpu: "1.5".into(), memory: "2 Gi&".into() },
+            ),
             View::Vpas(filter("", "<é>", 0)),
             View::Vpa("team".into(), "web".into()),
             View::Rollouts(filter("team", "", 0)),

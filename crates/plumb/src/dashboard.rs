@@ -10,7 +10,8 @@ use crate::client::{Target, block_on, write_out};
 
 /// Serve a web page of a cluster on this machine, until Ctrl-C: nodes, resizes, recommendations and rollouts, live.
 ///
-/// It shows what this user may read, and changes nothing. The printed URL has a token, without which no page is shown.
+/// It shows what this user may read, and what a resize would lead to; rollouts are paused, resumed and undone by buttons. The
+/// printed URL has a token, without which no page is shown.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb dashboard\n  \

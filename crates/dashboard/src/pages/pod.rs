@@ -1,16 +1,20 @@
 //! A pod: the values of its containers side by side, why it waits, and its events.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use maud::{Markup, html};
 use plumb_controller_runtime::pods::{condition, node_of};
 use plumb_resize::resource::{Declared, Resource};
 use plumb_resize::status::{Reading, Stage, Values, read};
 
 use super::pods::{created, reason, resize, state, waiting};
 use super::{absent, columns};
+use crate::chart::usage_chart;
 use crate::cluster::{Cluster, last_seen};
 use crate::page::{Page, Section, missing};
 use crate::source::Access;
 use crate::table::{Cell, Table};
+use crate::view::{Requests, View};
 
 /// The name of the row of pod-level values. No container can have this name.
 const POD_LEVEL: &str = "(pod)";
@@ -30,6 +34,7 @@ pub(super) fn page(
         Ok(reading) => vec![
             summary(cluster, &pod, &reading),
             containers(cluster, namespace, name, &reading),
+            usage(cluster, namespace, name, &reading),
             event_list(events),
         ],
         Err(error) => {
@@ -108,9 +113,72 @@ fn containers(cluster: &Cluster, namespace: &str, name: &str, reading: &Reading)
         rows,
         empty: "The pod has no containers.",
     };
-    Section::new("containers", "Containers")
+    let mut section = Section::new("containers", "Containers")
         .needs("pods of metrics.k8s.io", &cluster.usage.access())
-        .with_table(table)
+        .with_table(table);
+    section.figure =
+        reading.containers.first().map(|container| what_if_link(namespace, name, &container.name));
+    section
+}
+
+fn what_if_link(namespace: &str, name: &str, container: &str) -> Markup {
+    let requests = Requests { container: container.to_owned(), ..Requests::default() };
+    let href = View::WhatIf(namespace.to_owned(), name.to_owned(), requests).href();
+    html! { p { a href=(href) { "What if it requested other amounts?" } } }
+}
+
+/// What containers used lately, and their resizes.
+fn usage(cluster: &Cluster, namespace: &str, name: &str, reading: &Reading) -> Section {
+    let key = (namespace.to_owned(), name.to_owned());
+    let resizes = cluster.usage.resizes(&key);
+    let mut charts = Vec::new();
+    for container in &reading.containers {
+        for resource in Resource::ALL {
+            let series = cluster.usage.series(&key, &container.name, resource);
+            let request = container.values.actual.and_then(|actual| actual.requests[resource]);
+            let marks: Vec<Timestamp> = resizes
+                .iter()
+                .filter(|resized| resized.container == container.name)
+                .filter(|resized| resized.from.of(resource) != resized.to.of(resource))
+                .map(|resized| resized.at)
+                .collect();
+            charts.extend(usage_chart(&container.name, resource, &series, request, &marks));
+        }
+    }
+    let mut rows = Vec::new();
+    for resized in &resizes {
+        for resource in Resource::ALL {
+            let (from, to) = (resized.from.of(resource), resized.to.of(resource));
+            if from != to {
+                rows.push(vec![
+                    Cell::Time(Some(resized.at)),
+                    Cell::text(resized.container.clone()),
+                    Cell::text(resource.name()),
+                    Cell::Pair(resource, from.0, from.1),
+                    Cell::Pair(resource, to.0, to.1),
+                ]);
+            }
+        }
+    }
+    let table = Table {
+        caption: "Resizes that became actual while the dashboard runs (request / limit)".to_owned(),
+        columns: columns(&[
+            ("time", "Time"),
+            ("container", "Container"),
+            ("resource", "Resource"),
+            ("from", "From"),
+            ("to", "To"),
+        ]),
+        rows,
+        empty: "None was observed.",
+    };
+    let mut section = Section::new("usage", "Usage").with_table(table);
+    if charts.is_empty() {
+        section.notes.push("Usage over time is shown from the second measurement on.".to_owned());
+    } else {
+        section.figure = Some(html! { @for chart in &charts { (chart) } });
+    }
+    section
 }
 
 fn push_rows(rows: &mut Vec<Vec<Cell>>, container: &str, values: &Values, used: Declared) {

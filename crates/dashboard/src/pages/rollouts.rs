@@ -9,12 +9,13 @@ use kube::Resource;
 use kube::core::PartialObjectMeta;
 use maud::{Markup, html};
 use plumb_rollout::cloneset::status::rollout as clone_set_status;
-use plumb_rollout::commands;
+use plumb_rollout::commands::{self, Command};
 use plumb_rollout::engine::{Direction, Phase, PodRecord, RolloutStatus};
 use plumb_rollout::workloads::WorkloadRecord;
 
 use super::pods::names;
 use super::{absent, columns, list_section, matches};
+use crate::actions::{CLONE_SET, COMMANDS};
 use crate::cluster::{Cluster, Workloads};
 use crate::page::{Page, Section, missing};
 use crate::source::Access;
@@ -72,16 +73,20 @@ impl Rollout {
         Cell::state(status.phase.name(), tone)
     }
 
+    /// Its page.
+    fn view(&self) -> View {
+        View::Rollout(self.kind.to_owned(), self.namespace.clone(), self.name.clone())
+    }
+
     /// Its row in a list.
     pub(super) fn row(&self) -> Vec<Cell> {
-        let view = View::Rollout(self.kind.to_owned(), self.namespace.clone(), self.name.clone());
         let pods = self.status.as_ref().map(|status| status.pods).unwrap_or_default();
         let message = match &self.status {
             Some(status) => status.message.clone(),
             None => "waiting for the rollout controller".to_owned(),
         };
         vec![
-            Cell::Link { text: format!("{}/{}", self.kind, self.name), href: view.href() },
+            Cell::Link { text: format!("{}/{}", self.kind, self.name), href: self.view().href() },
             Cell::text(self.namespace.clone()),
             self.phase(),
             Cell::Count(pods.done),
@@ -118,9 +123,7 @@ pub(super) fn rollouts(cluster: &Cluster) -> (Vec<Rollout>, Vec<String>) {
     absent.extend(missing_kind("clonesets of apps.kruise.io", &cluster.clone_sets.access()));
     for set in cluster.clone_sets.store().all() {
         let status = set.status.as_ref().and_then(clone_set_status);
-        found.extend(
-            status.map(|status| Rollout::new("cloneset.apps.kruise.io", &set.metadata, Some(status))),
-        );
+        found.extend(status.map(|status| Rollout::new(CLONE_SET, &set.metadata, Some(status))));
     }
     (found, absent)
 }
@@ -162,7 +165,7 @@ pub(super) fn list(cluster: &Cluster, filter: &Filter) -> Page {
 }
 
 /// The page of the rollout of a workload.
-pub(super) fn page(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -> Page {
+pub(super) fn page(cluster: &Cluster, kind: &str, namespace: &str, name: &str, may_patch: bool) -> Page {
     let title = format!("Rollout of {kind}/{name} in {namespace}");
     let (rollouts, missing) = rollouts(cluster);
     let is_it =
@@ -182,9 +185,29 @@ pub(super) fn page(cluster: &Cluster, kind: &str, namespace: &str, name: &str) -
         empty: "",
     };
     let mut state = Section::new("state", "State").with_table(table);
+    state.figure = may_patch.then(|| buttons(&rollout));
     let autoscaled = rollout.status.iter().flat_map(|status| &status.autoscaled);
     state.notes.extend(autoscaled.map(|owned| format!("Left to an autoscaler: {owned}")));
     Page { title, found: true, sections: vec![state, grid(cluster, &rollout)] }
+}
+
+/// The commands that make sense in this phase; others are refused with a reason.
+fn buttons(rollout: &Rollout) -> Markup {
+    let phase = rollout.status.as_ref().map(|status| status.phase);
+    let goes_back = matches!(phase, Some(Phase::RollingBack | Phase::RolledBack | Phase::RollbackFailed));
+    let has_ended = goes_back || matches!(phase, Some(Phase::Complete | Phase::Recreating));
+    let makes_sense = |command: Command| match command {
+        Command::Pause => !has_ended && phase != Some(Phase::Paused),
+        Command::Resume => phase == Some(Phase::Paused),
+        Command::Undo => !goes_back,
+    };
+    html! {
+        form method="post" action=(rollout.view().href()) {
+            @for (_, word, label) in COMMANDS.into_iter().filter(|(command, ..)| makes_sense(*command)) {
+                button name="command" value=(word) { (label) }
+            }
+        }
+    }
 }
 
 fn grid(cluster: &Cluster, rollout: &Rollout) -> Section {

@@ -1,8 +1,6 @@
 //! VPAs: recommendations with their bounds and caps.
 
-use maud::{Markup, html};
-use plumb_recommender::MAX_AMOUNT;
-use plumb_recommender::display::short;
+use plumb_controller_runtime::ObjectRef;
 use plumb_resize::list::amount_of;
 use plumb_resize::resource::Resource;
 use plumb_vpa_api::{
@@ -10,17 +8,13 @@ use plumb_vpa_api::{
 };
 
 use super::{absent, columns, list_section, matches};
+use crate::chart::{Bounds, bounds_chart};
 use crate::cluster::Cluster;
 use crate::page::{Page, Section};
 use crate::table::{Cell, Table, Tone};
 use crate::view::{Filter, View};
-use plumb_controller_runtime::ObjectRef;
 
 const OBJECTS: &str = "verticalpodautoscalers of autoscaling.k8s.io";
-/// The width of the chart, and the height of one of its rows.
-const WIDTH: i64 = 640;
-const HEIGHT: usize = 46;
-
 /// The list of VPAs, with a row for each container.
 pub(super) fn list(cluster: &Cluster, filter: &Filter) -> Page {
     let store = cluster.vpas.store();
@@ -114,18 +108,6 @@ fn amount(list: &ResourceList, resource: Resource) -> Option<i64> {
     amount_of(resource, read_resources(list)[resource]?).ok()
 }
 
-/// The recommendation for a resource of a container, with what limits it.
-struct Bounds {
-    container: String,
-    resource: Resource,
-    target: Option<i64>,
-    lower: Option<i64>,
-    upper: Option<i64>,
-    uncapped: Option<i64>,
-    min_allowed: Option<i64>,
-    max_allowed: Option<i64>,
-}
-
 fn bounds(vpa: &VerticalPodAutoscaler) -> Vec<Bounds> {
     let mut all = Vec::new();
     for container in recommended(vpa) {
@@ -186,7 +168,7 @@ fn recommendation(vpa: &VerticalPodAutoscaler) -> Section {
         target.name,
         vpa.spec.update_mode().as_str()
     ));
-    section.figure = (!bounds.is_empty()).then(|| chart(&bounds));
+    section.figure = (!bounds.is_empty()).then(|| bounds_chart(&bounds));
     section
 }
 
@@ -214,48 +196,4 @@ fn conditions(vpa: &VerticalPodAutoscaler) -> Section {
         empty: "There are no conditions.",
     };
     Section::new("conditions", "Conditions").with_table(table)
-}
-
-/// The bounds as bars, with the target and the caps as lines. The table below has the same values as text.
-fn chart(bounds: &[Bounds]) -> Markup {
-    let height = bounds.len() * HEIGHT;
-    html! {
-        svg viewBox=(format!("0 0 {WIDTH} {height}")) width=(WIDTH) height=(height) role="img"
-            aria-label="Recommendations with their bounds and caps; the table has the values" {
-            @for (row, one) in bounds.iter().enumerate() { (bar(row * HEIGHT, one)) }
-        }
-        p class="note" {
-            "Grey: from the lower to the upper bound. Solid line: target. Dashed: what the policy allows. Dotted: uncapped target."
-        }
-    }
-}
-
-fn bar(top: usize, one: &Bounds) -> Markup {
-    // The upper bound of a short history is no amount that could be drawn.
-    let all = [one.target, one.lower, one.upper, one.uncapped, one.min_allowed, one.max_allowed];
-    let largest = all.into_iter().flatten().filter(|amount| *amount < MAX_AMOUNT).max().unwrap_or(0).max(1);
-    let at = |amount: i64| {
-        let scaled = i128::from(amount.clamp(0, largest)) * i128::from(WIDTH - 20) / i128::from(largest);
-        10 + i64::try_from(scaled).unwrap_or_default()
-    };
-    let line = |class: &str, amount: Option<i64>| {
-        html! {
-            @if let Some(amount) = amount.filter(|amount| *amount <= largest) {
-                line class=(class) x1=(at(amount)) x2=(at(amount)) y1=(top + 18) y2=(top + 40) {
-                    title { (short(one.resource, amount)) }
-                }
-            }
-        }
-    };
-    let (lower, upper) = (at(one.lower.unwrap_or(0)), at(one.upper.unwrap_or(largest)));
-    let target = one.target.map_or_else(|| "–".to_owned(), |amount| short(one.resource, amount));
-    html! {
-        text x="10" y=(top + 13) { (one.container) " " (one.resource.name()) ": " (target) }
-        rect class="range" x=(lower) y=(top + 22) width=((upper - lower).max(1)) height="14" {}
-        line class="axis" x1="10" x2=(WIDTH - 10) y1=(top + 40) y2=(top + 40) {}
-        (line("cap", one.min_allowed))
-        (line("cap", one.max_allowed))
-        (line("uncapped", one.uncapped))
-        (line("target", one.target))
-    }
 }

@@ -58,6 +58,7 @@ impl Running {
     pub(crate) async fn start(client: Client, namespace: Option<&str>) -> Self {
         let config = Config {
             recheck: Duration::from_millis(100),
+            usage_interval: Duration::from_millis(100),
             ..Config::new(client, namespace.map(str::to_owned), "test".to_owned())
         };
         let dashboard = Dashboard::bind("127.0.0.1:0".parse().unwrap(), config).await.unwrap();
@@ -144,13 +145,18 @@ pub(crate) async fn create_pod(cluster: &TestCluster, name: &str) -> Pod {
         "spec": { "nodeName": "n1", "containers": [{ "name": "app", "image": "app", "resources": resources }] },
     }));
     pods.create(&PostParams::default(), &pod).await.unwrap();
-    let container = json!({ "name": "app", "image": "app", "imageID": "", "ready": true, "restartCount": 0,
-        "state": { "running": {} }, "allocatedResources": resources["requests"], "resources": resources });
+    let container = running_container(&resources["requests"]);
     patch_status(cluster, name, json!({ "phase": "Running", "containerStatuses": [container] })).await
 }
 
+/// The status of a container that runs with these requests.
+pub(crate) fn running_container(requests: &Value) -> Value {
+    json!({ "name": "app", "image": "app", "imageID": "", "ready": true, "restartCount": 0, "state": { "running": {} },
+        "allocatedResources": requests, "resources": { "requests": requests } })
+}
+
 /// Patches the status of a pod, as its node: allocated resources are the node's alone.
-async fn patch_status(cluster: &TestCluster, name: &str, status: Value) -> Pod {
+pub(crate) async fn patch_status(cluster: &TestCluster, name: &str, status: Value) -> Pod {
     let pods: Api<Pod> = Api::default_namespaced(cluster.client_as("system:node:n1", ["system:nodes"]));
     let patch = Patch::Merge(json!({ "status": status }));
     pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap()

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod actions;
 mod fixture;
 mod live;
 mod pages;
 mod requests;
 mod rights;
+mod usage;

@@ -54,6 +54,11 @@ async fn the_first_visit_exchanges_the_token_for_a_cookie() {
     let page = running.send("GET", "/pods?q=a", &[host.clone(), cookie]).await;
     assert_eq!(page.status, 200);
     assert!(page.body.contains("<h1>Pods</h1>"), "{}", page.body);
+    // The link of a refusal leads to a page of the dashboard.
+    let refused = running.send("GET", "/pods?q=a", std::slice::from_ref(&host)).await;
+    assert!(refused.body.contains("href=\"/pods?q=a\""), "{}", refused.body);
+    let refused = running.send("GET", "//attacker.example/", std::slice::from_ref(&host)).await;
+    assert!(refused.status == 401 && !refused.body.contains("attacker"), "{}", refused.body);
     for (what, head) in [
         ("nothing", vec![host.clone()]),
         (

@@ -8,8 +8,12 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Running, cluster};
 
-fn rules() -> Value {
-    json!([{ "apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"] }])
+fn rules(of_apps: &[&str]) -> Value {
+    let verbs = ["get", "list", "watch"];
+    json!([
+        { "apiGroups": [""], "resources": ["pods", "events"], "verbs": verbs },
+        { "apiGroups": ["apps"], "resources": of_apps, "verbs": verbs },
+    ])
 }
 
 fn user() -> Value {
@@ -20,10 +24,11 @@ fn role(kind: &str) -> Value {
     json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "reader" })
 }
 
-async fn bind(client: &Client) -> Api<ClusterRoleBinding> {
+/// Lets the user read pods, events and some workloads.
+pub(crate) async fn bind(client: &Client, of_apps: &[&str]) -> Api<ClusterRoleBinding> {
     let name = json!({ "name": "reader" });
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    let made: ClusterRole = object(json!({ "metadata": name, "rules": rules() }));
+    let made: ClusterRole = object(json!({ "metadata": name, "rules": rules(of_apps) }));
     roles.create(&PostParams::default(), &made).await.unwrap();
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     let made: ClusterRoleBinding =
@@ -53,7 +58,7 @@ async fn rights_that_are_granted_and_revoked_take_effect_while_the_dashboard_run
     let running = Running::start(cluster.client("jane"), None).await;
     let shows_pods = async || running.get("/pods").await.body.contains("web-0");
     assert!(!shows_pods().await);
-    let bindings = bind(&cluster.admin()).await;
+    let bindings = bind(&cluster.admin(), &["deployments"]).await;
     eventually(async || shows_pods().await).await;
     bindings.delete("reader", &DeleteParams::default()).await.unwrap();
     eventually(async || {
@@ -68,7 +73,7 @@ async fn a_user_of_one_namespace_sees_its_pods() {
     let cluster = cluster().await;
     let client = cluster.admin();
     let name = json!({ "name": "reader" });
-    let made: Role = object(json!({ "metadata": name, "rules": rules() }));
+    let made: Role = object(json!({ "metadata": name, "rules": rules(&["deployments"]) }));
     let roles: Api<Role> = Api::default_namespaced(client.clone());
     roles.create(&PostParams::default(), &made).await.unwrap();
     let bindings: Api<RoleBinding> = Api::default_namespaced(client.clone());
