@@ -1,7 +1,7 @@
 //! Which sentence of KEP-1287, AEP-8818, AEP-7862 and OpenKruise's proposal is shown by which cases.
 //!
 //! [`sections`] goes through their test plans, and through the observable behaviour that their design requires. A
-//! sentence that the table does not cover names another proof. `docs/conformance.md` has it as a table, which a test
+//! sentence that the table does not cover names another proof. `docs/conformance-plan.md` has it as a table, which a test
 //! generates from here.
 
 mod autoscaler;
@@ -43,7 +43,7 @@ pub fn markdown() -> String {
     let mut text = String::new();
     for section in sections() {
         // Writing to a string does not fail.
-        let _ = write!(text, "### {}\n\n| the proposal says | shown by |\n|---|---|\n", section.title);
+        let _ = write!(text, "## {}\n\n| the proposal says | shown by |\n|---|---|\n", section.title);
         for Sentence { asks, cases, elsewhere } in section.sentences {
             let cases = cases.iter().map(|case| format!("`{case}`"));
             let elsewhere = (!elsewhere.is_empty()).then(|| (*elsewhere).to_owned());

@@ -122,7 +122,7 @@ fn every_case_is_for_a_sentence_of_the_plan_and_the_page_says_so() {
         plan::sections().flat_map(|section| section.sentences).flat_map(|one| one.cases).copied().collect();
     let names: BTreeSet<&str> = table::all().iter().map(|case| case.name).collect();
     assert_eq!(of_plan, names);
-    let page = file("../../docs/conformance.md");
+    let page = file("../../docs/conformance-plan.md");
     let text = std::fs::read_to_string(&page).expect("the page");
     let mark = "<!-- from here on made from crates/conformance/src/plan.rs: PLUMB_UPDATE=1 -->\n";
     let (head, made) = text.split_once(mark).expect("the mark");
@@ -131,7 +131,7 @@ fn every_case_is_for_a_sentence_of_the_plan_and_the_page_says_so() {
         std::fs::write(&page, format!("{head}{mark}{now}")).expect("the page is written");
         return;
     }
-    assert!(made == now, "docs/conformance.md is not what plan.rs says; PLUMB_UPDATE=1 writes it anew");
+    assert!(made == now, "docs/conformance-plan.md is not what plan.rs says; PLUMB_UPDATE=1 writes it anew");
 }
 
 #[tokio::test]

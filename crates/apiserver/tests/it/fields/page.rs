@@ -8,6 +8,8 @@ use super::{Row, apiserver, kinds, root, sorted, texts, warnings_in_pod};
 const HEAD: &str = "\
 # Fields and kinds without effect
 
+For authors of pods, and for operators who wonder why a field does nothing.
+
 The API server accepts every field of Kubernetes 1.36, and validates it as kube-apiserver does. This page lists the fields of a
 pod's spec, and the kinds, that no component of Plumb acts on, and what happens instead. All other fields of a pod are acted on:
 `crates/apiserver/tests/it/fields/pod.tsv` names the file that reads each, and a test fails if Kubernetes has a field that is
@@ -66,7 +68,8 @@ encrypted in the store (Secrets included: protect the data directory), and the n
 pressure.
 
 A Service gets a cluster IP, with the type NodePort a port, and [endpoints](controllers.md#endpoints-of-services); with the type
-LoadBalancer its status has the addresses of nodes. Nodes [forward connections](network.md#services) to any of these to the endpoints.
+LoadBalancer its status has the addresses of nodes. Nodes [forward connections](services.md#services) to any of these to the
+endpoints.
 ";
 
 /// The page as the tables and the server have it.
