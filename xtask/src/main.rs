@@ -67,8 +67,9 @@ const TASKS: &[Task] = &[
         name: "regenerate",
         arguments: "[NAME]…",
         about: &[
-            "writes generated files anew: schema, conformance, chart, fields, demo, startup-boost (the last two only if named)",
-            "demo records a terminal session with `plumb up`, startup-boost a slow start; the others take Rust alone.",
+            "writes generated files anew: pages, tables, the chart, recordings",
+            "schema, conformance, chart, fields, annotations: take Rust alone.",
+            "demo, startup-boost: only if named. They record a terminal session with `plumb up`, and a slow start.",
         ],
         run: tasks::regenerate,
     },

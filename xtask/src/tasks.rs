@@ -91,6 +91,11 @@ const GENERATED: &[Generated] = &[
         verify: || run(&mut fields()),
     },
     Generated {
+        name: "annotations",
+        update: || run(annotations().env("PLUMB_UPDATE", "1")),
+        verify: || run(&mut annotations()),
+    },
+    Generated {
         name: DEMO,
         update: || run(&mut script("docs/demo/record")),
         verify: || run(script("docs/demo/record").arg("--check")),
@@ -119,6 +124,10 @@ fn chart() -> std::process::Command {
 
 fn fields() -> std::process::Command {
     cargo(["test", "--package", "plumb-apiserver", "--test", "it", "fields::"])
+}
+
+fn annotations() -> std::process::Command {
+    cargo(["test", "--package", "xtask", "--test", "tidy", "annotations::"])
 }
 
 /// Writes generated files anew.

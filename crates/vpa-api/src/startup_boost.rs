@@ -63,10 +63,10 @@ fn set_cpu(list: &mut Option<ResourceList>, amount: Option<Quantity>) {
 /// The prefix of the names of upstream's annotations; the name of the container follows.
 pub const PREFIX: &str = "vpaCpuStartupBoost/";
 
-/// Our own annotation.
+/// The annotation of a pod with the boosted CPU of each container, and its CPU without the boost, as JSON.
 pub const BOOSTS: &str = "plumb.dev/cpu-startup-boost";
 
-/// The restart counts of containers up to which restarts were boosted.
+/// The annotation of a pod with the restart count of each container up to which the updater has boosted restarts.
 pub const RESTARTS: &str = "plumb.dev/cpu-startup-boost-restarts";
 
 /// Upstream's annotation for a container.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a file that cannot be read has failed the test")]
 
+mod annotations;
 mod documents;
 mod layout;
 mod words;
