@@ -5,6 +5,7 @@
 mod build_times;
 mod features;
 mod run;
+mod site;
 mod tasks;
 
 use std::process::ExitCode;
@@ -88,6 +89,15 @@ const TASKS: &[Task] = &[
             "cargo xtask dist --binary x86_64=target/release/plumb",
         ],
         run: tasks::dist,
+    },
+    Task {
+        name: "site",
+        arguments: "",
+        about: &[
+            "builds the documents as a site with search, in target/site",
+            "Builds a pinned mdBook the first time, in two minutes, and keeps it in the user's cache.",
+        ],
+        run: site::build,
     },
     Task {
         name: "features",

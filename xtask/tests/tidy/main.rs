@@ -5,4 +5,5 @@
 mod annotations;
 mod documents;
 mod layout;
+mod pages;
 mod words;
