@@ -24,8 +24,8 @@ pub fn settled<T>(written: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// The same, where a write that met another version of the object ([`is_conflict`]) succeeded too: the watch delivers what
-/// the other writer wrote, and the object is reconciled again.
+/// The result of a write, where a conflict ([`is_conflict`]) is a success as well: the watch delivers what the other writer
+/// wrote, and the object is reconciled again.
 pub fn settled_or_conflict<T>(written: kube::Result<T>) -> kube::Result<()> {
     match written {
         Err(error) if is_conflict(&error) => Ok(()),
@@ -33,21 +33,22 @@ pub fn settled_or_conflict<T>(written: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// Whether a write met another version of the object than it was made for. The watch delivers the new version, so that
-/// controllers wait for it rather than retry.
+/// Whether a write failed because the object was modified concurrently. The watch delivers the new version, so controllers
+/// wait for it and do not retry.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && !status.is_already_exists())
 }
 
-/// Whether the API server does not serve the path of a request, such as a subresource of a version before the one that added
-/// it: a missing object is named in the details, a missing path is not. A path that no API group has is answered with text.
+/// Whether the API server does not serve the path of a request, such as a subresource that a later version of Kubernetes
+/// added. The details of the status name a missing object, but not a missing path. The response to a path of no API group is
+/// plain text.
 pub fn is_not_served(status: &Status) -> bool {
     let names_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     let message = status.message.to_lowercase();
     status.code == 404 && !names_object && NOT_SERVED.into_iter().any(|words| message.contains(words))
 }
 
-/// The words of an API server for a path that it does not serve.
+/// Parts of an API server's messages about a path that it does not serve.
 const NOT_SERVED: [&str; 2] = ["could not find the requested resource", "page not found"];
 
 /// Why admission denied the write of a pod.
@@ -66,9 +67,9 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// Why admission denied a write; none if something else is wrong with it. kube-apiserver gives a cause for some denials, and
-    /// words alone for the others. A policy denies with whatever code it gives: a webhook that gives none is answered with
-    /// 400, a `ValidatingAdmissionPolicy` with 422.
+    /// Why admission denied a write; `None` if the write failed for another reason. kube-apiserver gives a cause for some
+    /// denials, and only a message for the others. A policy chooses the status code of its denial; the default is 400 for a
+    /// webhook and 422 for a `ValidatingAdmissionPolicy`.
     pub fn of(status: &Status) -> Option<Self> {
         let says = |words: &str| status.message.contains(words);
         let is_webhook = says("admission webhook \"") && says("denied the request");
@@ -95,12 +96,12 @@ impl Denial {
     }
 }
 
-/// The words of the plugin `ResourceQuota`.
+/// Parts of the messages of the plugin `ResourceQuota`.
 const QUOTA: [&str; 3] = ["exceeded quota", "failed quota", "status unknown for quota"];
-/// The words of the plugin `LimitRanger`.
+/// Parts of the messages of the plugin `LimitRanger`.
 const LIMIT_RANGE: [&str; 3] = [" usage per Container", " usage per Pod", "limit to request ratio per "];
 
-/// Whether a write was for another object of the same name, by its UID.
+/// Whether a write failed because the object was replaced by another one of the same name: the UID differs.
 pub fn is_replaced(status: &Status) -> bool {
     status.code == 409 && status.message.contains("UID in precondition")
 }

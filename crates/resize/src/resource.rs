@@ -1,8 +1,8 @@
 //! The two resources that a resize can change, and amounts of them.
 //!
-//! Inside the rules cpu is counted in thousandths of a core and memory in bytes, both as `i64`, the same
-//! grain in which the kubelet compares desired, allocated and actuated values. Finer quantities are rounded
-//! up on the way in, so that no request is rounded to zero.
+//! The rules count cpu in thousandths of a core and memory in bytes, both as `i64`. The kubelet compares desired, allocated
+//! and actuated values in the same units. Finer quantities are rounded up when they are read, so that no request becomes
+//! zero.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -30,7 +30,7 @@ impl Resource {
         }
     }
 
-    /// The resizable resource of that name, if it is one.
+    /// The resizable resource with this name; `None` if a resize cannot change it.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|resource| resource.name() == name)
     }
@@ -65,17 +65,17 @@ impl<T> PerResource<T> {
         Self { cpu, memory }
     }
 
-    /// Makes both values from their resource.
+    /// Computes the value for each resource.
     pub fn of(mut make: impl FnMut(Resource) -> T) -> Self {
         Self { cpu: make(Resource::Cpu), memory: make(Resource::Memory) }
     }
 
-    /// Whether `holds` is true of any of the two.
+    /// Whether `holds` is true for at least one resource.
     pub fn any(&self, mut holds: impl FnMut(Resource, &T) -> bool) -> bool {
         Resource::ALL.into_iter().any(|resource| holds(resource, &self[resource]))
     }
 
-    /// Whether `holds` is true of both.
+    /// Whether `holds` is true for both resources.
     pub fn all(&self, mut holds: impl FnMut(Resource, &T) -> bool) -> bool {
         Resource::ALL.into_iter().all(|resource| holds(resource, &self[resource]))
     }
@@ -103,12 +103,12 @@ impl<T> IndexMut<Resource> for PerResource<T> {
 
 /// An amount of cpu and an amount of memory.
 ///
-/// Sums saturate: a total too large for an `i64` stays at the largest value, which no node can hold, so an
-/// overflow can only ever lead to a refusal.
+/// Sums saturate: a total that is too large for an `i64` becomes the largest value. No node has that much, so an overflow
+/// always leads to a refusal.
 pub type Amounts = PerResource<i64>;
 
 impl Amounts {
-    /// Zero of both.
+    /// No cpu and no memory.
     pub const ZERO: Self = Self::new(0, 0);
 
     /// The sum, resource by resource.
@@ -144,7 +144,7 @@ impl Declared {
     /// No amount declared for either.
     pub const NONE: Self = Self::new(None, None);
 
-    /// Both declared.
+    /// Amounts for both resources.
     pub const fn both(cpu: i64, memory: i64) -> Self {
         Self::new(Some(cpu), Some(memory))
     }
@@ -159,7 +159,7 @@ impl Declared {
         self == Self::NONE
     }
 
-    /// This, with the amounts of `other` where this has none.
+    /// These amounts, with those of `other` for resources without a declared amount.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::of(|r| self[r].or(other[r]))
@@ -189,7 +189,7 @@ impl Requirements {
         (self.requests[resource], self.limits[resource])
     }
 
-    /// This with one resource taken from `other`.
+    /// These requirements, with those of `other` for one resource.
     #[must_use]
     pub fn with(mut self, resource: Resource, other: Self) -> Self {
         self.requests[resource] = other.requests[resource];

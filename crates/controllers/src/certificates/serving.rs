@@ -45,10 +45,10 @@ pub enum ForeignName {
 
 /// Checks that a node's request for a serving certificate names the node alone.
 ///
-/// A loopback address is every process's of the machine, so it belongs to no node in particular: a request that comes
-/// from it gets a certificate for it, even if other nodes have the same address. So is an address of the API server's machine
-/// (`machine`): a request that comes from it is of a node on that machine. No node can pass for the API server with it, whose
-/// clients trust another authority.
+/// All processes of a machine share its loopback addresses, so they belong to no node in particular: a request that comes
+/// from one gets a certificate for it, even if other nodes have the same address. The same holds for an address of the API
+/// server's machine (`machine`), from which requests of nodes on that machine come. A node cannot impersonate the API server
+/// with such a certificate, because clients of the API server trust another authority.
 pub fn check_names(
     request: &Request,
     node: &str,

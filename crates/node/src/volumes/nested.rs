@@ -1,4 +1,4 @@
-//! Mount points of volumes in other volumes. A read-only volume must have them before.
+//! Mount points of volumes inside other volumes. The node creates them before the mount, since a volume may be read-only.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(super) fn mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
             found.extend(below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
         }
     }
-    // A mount below another mount is not visible here.
+    // A mount below another mount needs its directory there, and not in this volume.
     let all = found.clone();
     found.retain(|path| !all.iter().any(|other| path != other && path.starts_with(other)));
     found.sort();
@@ -30,7 +30,7 @@ pub(super) fn mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A path as the container will see it, without detours.
+/// A path in the container, without `.` and `..`.
 fn clean(path: &str) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for part in Path::new(path).components() {

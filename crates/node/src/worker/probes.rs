@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// The health in the status of a container that ran already when this agent was started.
+    /// The health in the status of a container that was running before this agent was started.
     fn reported_health(&self, position: usize, id: &ContainerId) -> Option<Health> {
         let status = self.pod.status.as_ref()?;
         let part = self.info.shape.containers.get(position)?;

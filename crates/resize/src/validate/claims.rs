@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PodSpec, ResourceClaim};
 use plumb_validation::field::FieldError;
 use plumb_validation::names::dns_label;
 
-/// The claims that a pod declares, for its containers to name.
+/// The names of the claims that a pod declares and its containers refer to.
 pub(super) struct ClaimNames<'a>(BTreeSet<&'a str>);
 
 impl<'a> ClaimNames<'a> {
@@ -15,9 +15,9 @@ impl<'a> ClaimNames<'a> {
         Self(names.filter(|name| !name.is_empty()).collect())
     }
 
-    /// Checks that claims name claims of the pod, and none twice.
+    /// Checks that the claims of a container are claims of the pod, without duplicates.
     pub(super) fn check(&self, claims: &[ResourceClaim], path: &str, errors: &mut Vec<FieldError>) {
-        // The names so far: claims as a whole, and single requests of a claim.
+        // What the container has claimed so far: claims as a whole, and single requests of claims.
         let (mut whole, mut parts) = (BTreeSet::new(), BTreeSet::new());
         for (i, claim) in claims.iter().enumerate() {
             let path = format!("{path}[{i}]");

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The largest CPU number of any kernel.
+/// The largest CPU number that a kernel supports (`NR_CPUS`).
 const LAST: u32 = 8191;
 
 /// A set of CPUs in the kernel's list format: `0-2,7`.
@@ -14,18 +14,18 @@ const LAST: u32 = 8191;
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// A string that is no CPU set.
+/// The string is not a CPU set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of cpus such as 0-2,7")]
 pub struct InvalidCpuSet(String);
 
 impl CpuSet {
-    /// How many there are.
+    /// The number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,29 +1,28 @@
 //! The labels of pods, without those that differ from pod to pod of one workload.
 //!
 //! Upstream has one aggregate for every set of pod labels. Controllers label pods with a hash of the template,
-//! the name of the pod or the identity of a Job, so every rollout, every pod of a `StatefulSet` and every run of a
-//! `CronJob` is another set, and another aggregate that stays for eight days
+//! the name of the pod or the identity of a Job. So every rollout, every pod of a `StatefulSet` and every run of a
+//! `CronJob` has its own set of labels, and its own aggregate, which is kept for eight days
 //! (kubernetes/autoscaler#6368). Here such labels are dropped before pods are grouped.
 //!
 //! # Why that changes no recommendation
 //!
-//! A VPA's recommendation is made of the sum of all aggregates that its selector matches. Sums do not depend
-//! on how samples are grouped, as long as the selector matches either all pods of a group or none of them, and a
-//! selector that does not read a label treats two pods alike that differ only in it. So a label may be
-//! dropped as long as no selector reads it:
+//! A VPA's recommendation is computed from the sum of all aggregates that its selector matches. The sum does not depend
+//! on how samples are grouped, as long as the selector matches either all pods of a group or none of them. A selector that
+//! does not read a label cannot distinguish two pods that differ only in that label. So a label can be dropped as long
+//! as no selector reads it:
 //!
 //! - The labels in [`GENERATED`] are set by controllers. No selector of a Deployment, `StatefulSet`,
 //!   `DaemonSet` or `CronJob` reads them.
-//! - A Job's own selector does read one. While the selector of any VPA of a namespace reads such a label, pods
-//!   of that namespace are grouped by it, so two selectors that overlap, or one that changes, still split the pods right.
-//!   Pods that were there before are grouped anew at that moment.
-//! - What such pods used before was counted without the label and cannot be divided any more. It goes on to count
-//!   for every VPA that does not read the label. A selector that reads it does not match it, whatever it asks of
-//!   the label: such a VPA starts with the samples from then on. This is the one case in which upstream,
-//!   without a restart, would know more.
-//! - Upstream forgets a group eight days after its last sample, so that frequent rollouts shorten the history,
-//!   unless a restart has put it into a checkpoint. Here the history of a workload is as long as if its pods
-//!   had never been replaced.
+//! - The selector of a Job does read one. While the selector of any VPA of a namespace reads such a label, the pods
+//!   of that namespace are grouped by it, so that selectors which overlap or change still match the right pods.
+//!   Existing pods are grouped again when the first such selector appears.
+//! - Earlier samples of these pods were counted without the label and cannot be divided any more. They still count
+//!   for every VPA that does not read the label. A selector that reads the label never matches them, so its VPA
+//!   starts without history. Only in this case would upstream, if it was not restarted, have more samples.
+//! - Upstream deletes a group eight days after its last sample, so frequent rollouts shorten the history,
+//!   unless a restart has written it to a checkpoint. Here the history of a workload does not depend on how often
+//!   its pods are replaced.
 
 use std::collections::BTreeMap;
 
@@ -54,12 +53,12 @@ pub(super) fn generated_bit(key: &str) -> GeneratedKeys {
 /// Ends every key and every value.
 const END: char = '\0';
 
-/// Labels in the order of their keys, in one piece of memory.
+/// Labels in the order of their keys, in one allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels(Box<str>);
 
 impl Labels {
-    /// Packs labels that come in the order of their keys.
+    /// Packs labels that are sorted by key.
     fn packed<'a>(labels: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Self {
         let bytes = labels.clone().map(|(key, value)| key.len() + value.len() + 2).sum();
         let mut packed = String::with_capacity(bytes);
@@ -84,23 +83,23 @@ impl Labels {
     }
 }
 
-/// What a pod is grouped by.
+/// The key by which pods are grouped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LabelSetKey {
-    /// The labels that are left.
+    /// The labels that were not dropped.
     pub(super) labels: Labels,
-    /// Which generated labels the pods have that are not.
+    /// The generated labels of the pods that were dropped.
     pub(super) dropped: GeneratedKeys,
 }
 
-/// Divides the labels of a pod into those that it is grouped by, and those that are dropped: the generated ones
-/// that are not in `selected`.
+/// Splits the labels of a pod into those by which it is grouped and those that are dropped: the generated labels that
+/// are not in `selected`.
 pub(super) fn divide(labels: &BTreeMap<String, String>, selected: GeneratedKeys) -> (LabelSetKey, Labels) {
     let dropped_bit = |key: &str| generated_bit(key) & !selected;
     let valid = labels
         .iter()
         .map(|(key, value)| (key.as_str(), value.as_str()))
-        // The API server lets no such label through, but labels may come from elsewhere.
+        // The API server rejects such labels, but labels may also come from other sources.
         .filter(|(key, value)| !key.contains(END) && !value.contains(END));
     let labels = Labels::packed(valid.clone().filter(|&(key, _)| dropped_bit(key) == 0));
     let rest = Labels::packed(valid.filter(|&(key, _)| dropped_bit(key) != 0));
