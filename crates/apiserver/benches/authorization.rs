@@ -41,6 +41,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         // No controller creates the service accounts of the pods.
         plugins: admission_plugins("", "ServiceAccount").unwrap(),
         usage: None,
+        audit: None,
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -52,6 +52,7 @@ use plumb_apischema::schema::Kind;
 use plumb_store::{Store, Write};
 use serde_json::{Value, json};
 
+use crate::audit::AuditContext;
 use crate::cluster::Cluster;
 use crate::error::ApiError;
 use crate::in_flight::Permit;
@@ -126,6 +127,8 @@ pub struct Attributes<'a> {
     pub(crate) called_webhooks: &'a AtomicBool,
     /// The permit of the request in the limits of requests in flight.
     pub(crate) permit: &'a Permit,
+    /// The audit events of the request.
+    pub(crate) audit: &'a AuditContext,
 }
 
 /// The options of a request.
@@ -216,6 +219,12 @@ impl<'a> Attributes<'a> {
     /// Adds a warning to the response.
     pub fn warn(&self, text: String) {
         self.warnings.add(text);
+    }
+
+    /// Adds an annotation to the audit events of the request, unless there is one of that key. `value` is called only if the
+    /// request is recorded.
+    pub fn annotate(&self, key: &str, value: impl FnOnce() -> String) {
+        self.audit.annotate(key, value);
     }
 
     /// The error that rejects the request.

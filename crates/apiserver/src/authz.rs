@@ -171,6 +171,14 @@ impl Decision {
         matches!(self, Self::Allowed(_))
     }
 
+    /// The error of a request that is not allowed.
+    pub(crate) fn enforce(&self, ask: &Ask<'_>) -> Result<(), ApiError> {
+        match self {
+            Self::Allowed(_) => Ok(()),
+            Self::NotAllowed(reason) => Err(ask.refused(reason)),
+        }
+    }
+
     /// The reason, as a review has it.
     pub fn reason(&self) -> String {
         match self {
@@ -201,10 +209,7 @@ impl Authorizer {
 
     /// Returns an error if a request is not allowed.
     pub(crate) fn authorize(&self, ask: &Ask<'_>) -> Result<(), ApiError> {
-        match self.decide(ask) {
-            Decision::Allowed(_) => Ok(()),
-            Decision::NotAllowed(reason) => Err(ask.refused(&reason)),
-        }
+        self.decide(ask).enforce(ask)
     }
 
     /// Whether a request is allowed, and why.

@@ -21,6 +21,7 @@ pub mod admission;
 mod aggregation;
 pub mod allocation;
 mod alpha;
+mod audit;
 pub mod authn;
 pub mod authz;
 mod bootstrap_roles;

@@ -123,6 +123,7 @@ impl Call {
             warnings: &state.warnings,
             called_webhooks: &state.called_webhooks,
             permit: &state.permit,
+            audit: self.http.audit(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Bodies of responses: complete bytes, or a stream.
 
+use std::any::Any;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,6 +20,8 @@ pub struct Body {
     /// Dropped with the body: when its last byte was passed to HTTP, or the client has disconnected.
     running: Option<Running>,
     permit: Option<Permit>,
+    /// Records the end of the response when it is dropped.
+    completion: Option<Box<dyn Any + Send>>,
 }
 
 /// Bytes that hold their request's share of the limits until the last reference is dropped: until they are written.
@@ -40,12 +43,16 @@ enum Inner {
 }
 
 impl Body {
+    fn new(inner: Inner) -> Self {
+        Self { inner, running: None, permit: None, completion: None }
+    }
+
     /// A body that is sent while it is produced.
     pub(crate) fn stream<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
     {
-        Self { inner: Inner::Stream(body.boxed_unsync()), running: None, permit: None }
+        Self::new(Inner::Stream(body.boxed_unsync()))
     }
 
     /// The same body, whose request counts as in flight until it is dropped.
@@ -69,6 +76,13 @@ impl Body {
         self
     }
 
+    /// The same body, with a value that is dropped at its end, which completes the audit events of its request.
+    #[must_use]
+    pub(crate) fn completing(mut self, completion: impl Any + Send) -> Self {
+        self.completion = Some(Box::new(completion));
+        self
+    }
+
     /// The bytes of a complete body.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.inner {
@@ -80,7 +94,7 @@ impl Body {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self { inner: Inner::Whole(bytes.into()), running: None, permit: None }
+        Self::new(Inner::Whole(bytes.into()))
     }
 }
 

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use serde_json::json;
 
 use crate::aggregation::{Aggregator, RemoteService};
+use crate::audit::{AuditContext, Audited};
 use crate::authz::{About, Ask, Selectors, impersonate};
 use crate::codec::{answer_value, refuse, warn};
 use crate::completion::{Completed, without_panic};
@@ -38,6 +39,10 @@ use crate::{bootstrap_roles, health, version};
 /// The timeout of a request that is neither a watch nor a connection: upstream's default for `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// The audit annotations with the decision of authorization.
+const DECISION: &str = "authorization.k8s.io/decision";
+const REASON: &str = "authorization.k8s.io/reason";
+
 /// The facts of a request that its response needs, whether it succeeds or not.
 struct ResponseContext {
     encoding: ResponseEncoding,
@@ -46,6 +51,8 @@ struct ResponseContext {
     series: Option<Arc<Series>>,
     /// Its permit in the limits of requests in flight, until the response is sent.
     permit: Option<Permit>,
+    /// Its audit events, if the server records requests.
+    audited: Option<Audited>,
 }
 
 /// Handles a request.
@@ -54,6 +61,12 @@ fn handle(
     request: Request<Received>,
 ) -> BoxFuture<'static, Result<Response<Body>, Infallible>> {
     Box::pin(async move { Ok(server.timed(request).await) })
+}
+
+impl ResponseContext {
+    fn audit(&self) -> &AuditContext {
+        self.audited.as_ref().map_or(AuditContext::disabled(), |audited| &audited.context)
+    }
 }
 
 impl ApiServer {
@@ -75,6 +88,7 @@ impl ApiServer {
             user: None,
             series: None,
             permit: None,
+            audited: None,
         };
         let (head, mut body) = request.into_parts();
         body.observe(&head);
@@ -82,9 +96,16 @@ impl ApiServer {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
+        context.audit().respond(&response);
         self.request_bodies().discard(&mut body, context.user.as_deref()).await;
         let user = context.user.as_ref().map_or(ANONYMOUS, |user| user.name());
-        let response = context.encoding.encode(response, self.encoders(), user).await;
+        let mut response = context.encoding.encode(response, self.encoders(), user).await;
+        if let Some(audited) = context.audited {
+            audited.identify(response.headers_mut());
+            if audited.context.is_open() {
+                response = response.map(|body| body.completing(audited.context));
+            }
+        }
         let response = match context.permit {
             Some(permit) if response.status().is_success() => response.map(|body| body.with_permit(permit)),
             _ => response,
@@ -104,7 +125,12 @@ impl ApiServer {
         body: &mut Received,
         context: &mut ResponseContext,
     ) -> Result<Response<Body>, ApiError> {
-        let user = self.authenticator().authenticate(&mut head).map_err(|why| {
+        let received = self.auditing().map(|auditing| (auditing, auditing.now()));
+        let authenticated = self.authenticator().authenticate(&mut head);
+        if let Some((auditing, received)) = received {
+            context.audited = Some(auditing.begin(&mut head, received, authenticated.as_ref().ok()));
+        }
+        let user = authenticated.map_err(|why| {
             tracing::debug!(%why, path = head.uri.path(), "refused a request");
             ApiError::unauthorized()
         })?;
@@ -130,7 +156,13 @@ impl ApiServer {
         let query = Query::parse(&head.uri)?;
         let verb = target.verb(&head.method, query.is_on("watch"))?;
         let selectors = Selectors::of(&query, verb);
-        let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
+        let user = self.admit(
+            user,
+            &mut head.headers,
+            verb.name(),
+            &selectors.about(verb, &target),
+            context.audit(),
+        )?;
         context.user = Some(Arc::clone(&user));
         let scope = self.scope(row.ok_or_else(ApiError::no_such_path)?)?;
         let labels = Labels::of_request(&target, &scope.row, verb, &head, &query);
@@ -142,6 +174,9 @@ impl ApiServer {
         };
         context.encoding.format = accepted.format;
         let request_body = self.request_bodies().read(&head, body, user.name()).await?;
+        if !target.is_connect() {
+            context.audit().set_body(&head.headers, &request_body.bytes);
+        }
         let origin = Origin::of(&head, &user);
         let permit = self.in_flight().acquire(origin, &user, verb, &target).await?;
         let body = request_body.bytes.clone();
@@ -176,7 +211,13 @@ impl ApiServer {
         let query = Query::parse(&head.uri)?;
         let verb = target.verb(&head.method, query.is_on("watch"))?;
         let selectors = Selectors::of(&query, verb);
-        let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, target))?;
+        let user = self.admit(
+            user,
+            &mut head.headers,
+            verb.name(),
+            &selectors.about(verb, target),
+            context.audit(),
+        )?;
         context.user = Some(Arc::clone(&user));
         let request_body = self.request_bodies().read(&head, body, user.name()).await?;
         let permit = self.in_flight().acquire(Origin::of(&head, &user), &user, verb, target).await?;
@@ -217,7 +258,7 @@ impl ApiServer {
     ) -> Result<Response<Body>, ApiError> {
         let method = head.method.as_str().to_ascii_lowercase();
         let about = About::Path(head.uri.path());
-        let user = self.admit(user, &mut head.headers, &method, &about)?;
+        let user = self.admit(user, &mut head.headers, &method, &about, context.audit())?;
         context.user = Some(Arc::clone(&user));
         // Probes are exempt from the limit of requests in flight, as in upstream's `exempt` priority level.
         if !matches!(&address, Address::Other(path) if health::is_health(path)) {
@@ -261,9 +302,18 @@ impl ApiServer {
         headers: &mut HeaderMap,
         verb: &str,
         about: &About<'_>,
+        audit: &AuditContext,
     ) -> Result<Arc<User>, ApiError> {
+        let authenticated = Arc::clone(&user);
         let user = impersonate(user, headers, self.cluster().authorizer(), verb, about)?;
-        self.cluster().authorizer().authorize(&Ask { user: &user, verb, about: about.clone() })?;
+        if !Arc::ptr_eq(&user, &authenticated) {
+            audit.impersonate(&user);
+        }
+        let ask = Ask { user: &user, verb, about: about.clone() };
+        let decision = self.cluster().authorizer().decide(&ask);
+        audit.annotate(DECISION, || if decision.is_allowed() { "allow" } else { "forbid" }.to_owned());
+        audit.annotate(REASON, || decision.reason());
+        decision.enforce(&ask)?;
         Ok(user)
     }
 
@@ -333,6 +383,7 @@ async fn respond_to(call: Call, request_body: RequestBody) -> (Response<Body>, P
     let panicked = |panic: &str| {
         let (verb, path) = (call.info.verb.name(), call.http.head.uri.path());
         tracing::error!(panic, verb, path, user = call.info.user.name(), "a request panicked");
+        call.http.audit().panicked(panic);
         Err(ApiError::internal("This request caused apiserver to panic. Look in the logs for details."))
     };
     let answer = without_panic(answer(&call), panicked).await;
@@ -342,6 +393,8 @@ async fn respond_to(call: Call, request_body: RequestBody) -> (Response<Body>, P
         response.extensions_mut().insert(Interactive);
     }
     drop(request_body);
+    // Known here, it is recorded even if the client has disconnected.
+    call.http.audit().set_response(&response);
     (response, call.state.permit)
 }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use jiff::Timestamp;
+use plumb_audit::Auditor;
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use plumb_supervise::Supervisor;
@@ -16,6 +17,7 @@ use plumb_supervise::Supervisor;
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugin, Plugins};
 use crate::aggregation::Aggregator;
+use crate::audit::Auditing;
 use crate::authn::Authenticator;
 use crate::cluster::Cluster;
 use crate::completion::Tasks;
@@ -50,6 +52,8 @@ pub struct Config {
     pub plugins: Plugins,
     /// What measures nodes and pods, for `metrics.k8s.io`; without it that group answers 503.
     pub usage: Option<Arc<dyn UsageSource>>,
+    /// What records requests; without it none are.
+    pub audit: Option<Arc<Auditor>>,
 }
 
 /// The built-in kinds of a server, and all that knows them by name. The server itself knows none.
@@ -85,6 +89,7 @@ impl fmt::Debug for ApiServer {
 struct Shared {
     cluster: Arc<Cluster>,
     handler: Handler,
+    auditing: Option<Auditing>,
     authenticator: Authenticator,
     admission: Chain,
     nodes: Option<KubeletClient>,
@@ -104,10 +109,15 @@ struct Shared {
 impl ApiServer {
     /// An API server over a store, which handles requests by a handler.
     pub(crate) fn of(config: Config, builtin: BuiltinKinds, handler: Handler) -> Self {
-        let Config { store, rules, clock, limits, authenticator, nodes, plugins, usage } = config;
+        let Config { store, rules, clock, limits, authenticator, nodes, plugins, usage, audit } = config;
         let kinds = Kinds::builtin(builtin.strategies, builtin.defaults).under(&rules);
         let in_flight = InFlight::new(limits);
+        let metrics = Metrics::default();
+        if let Some(auditor) = audit.clone() {
+            metrics.also_show(move |text| auditor.render(text));
+        }
         let shared = Shared {
+            auditing: audit.map(|auditor| Auditing::new(auditor, Arc::clone(&clock))),
             admission: Chain::new(&plugins, builtin.plugins, &store),
             cluster: Arc::new(Cluster::new(store, rules, clock, kinds)),
             handler,
@@ -119,7 +129,7 @@ impl ApiServer {
             request_bodies: RequestBodies::new(&in_flight, limits.body),
             encoders: Encoders::new(),
             in_flight,
-            metrics: Metrics::default(),
+            metrics,
             tasks: Arc::new(Tasks::new()),
             supervisor: OnceLock::new(),
         };
@@ -181,6 +191,11 @@ impl ApiServer {
 
     pub(crate) fn admission(&self) -> &Chain {
         &self.shared.admission
+    }
+
+    /// What records requests.
+    pub(crate) fn auditing(&self) -> Option<&Auditing> {
+        self.shared.auditing.as_ref()
     }
 
     pub(crate) fn authenticator(&self) -> &Authenticator {

@@ -8,6 +8,7 @@ mod it {
     mod admission;
     mod aggregation;
     mod apply;
+    mod audit;
     mod authn;
     mod backward;
     mod bindings;

@@ -145,6 +145,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
         nodes: Some(kubelets.clone()),
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
+        audit: None,
     };
     let server = configured_api_server(config, api_features, admission)
         .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;

@@ -87,6 +87,7 @@ impl TestCluster {
             nodes: pki.map(|pki| KubeletClient::new(&pki).expect("a connection to nodes")),
             plugins,
             usage,
+            audit: None,
         };
         let server = configured_api_server(config, features, AdmissionConfiguration::default());
         Self { server: server.expect("an API server"), store }

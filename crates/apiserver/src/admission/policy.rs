@@ -21,11 +21,12 @@ mod params;
 mod permission;
 mod type_check;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::StatusCode;
 use plumb_store::Store;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) use mutate::{MutatingPolicies, Round};
 pub(super) use permission::ParameterPermission;
@@ -38,10 +39,12 @@ use super::snapshot::Snapshot;
 use super::{Attributes, Plugins};
 use crate::authz::followed::Followed;
 use crate::error::{ApiError, Cause};
-use decide::{Denial, decide};
+use decide::{Decided, Denial, decide};
 use index::{Binding, Bound, Policies, Policy, Validating};
 use params::Parameters;
 
+/// The audit annotation of a write that violates a policy.
+const VALIDATION_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 /// The name of the plugin.
 const VALIDATING: &str = "ValidatingAdmissionPolicy";
 
@@ -90,8 +93,12 @@ async fn judge(
 ) -> Result<Option<ApiError>, ApiError> {
     let misconfigured = |binding: Option<&Binding>, why: String| {
         let what = if binding.is_some() { "binding" } else { "policy" };
-        let denial =
-            Denial { message: format!("failed to configure {what}: {why}"), reason: None, always: true };
+        let denial = Denial {
+            message: format!("failed to configure {what}: {why}"),
+            index: 0,
+            reason: None,
+            always: true,
+        };
         (!policy.ignores_failure).then(|| refused(policy, binding, attributes, &denial))
     };
     let invocation = match policy.criteria.invocation(attributes, new) {
@@ -104,6 +111,7 @@ async fn judge(
         Err(why) => return Ok(misconfigured(None, why)),
     };
     let mut refusal = None;
+    let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut parameters = Parameters::of(row.as_ref());
     for binding in bindings {
         let params = match parameters.of_binding(binding, attributes, new).await {
@@ -130,14 +138,21 @@ async fn judge(
             attributes.in_time()?;
             let mut effort = Effort::short();
             let decided = decide(policy.compiled(), policy.ignores_failure, &inputs, params, &mut effort);
-            let denials = if let Ok(denials) = decided {
-                denials
+            let decided = if let Ok(decided) = decided {
+                decided
             } else {
                 let snapshot = Snapshot::of(attributes, new);
                 decide_long(policy.clone(), snapshot, invocation.clone(), params.clone()).await
             };
             pace.after(&effort).await;
-            for denial in denials? {
+            let Decided { denials, annotations: made } = decided?;
+            for (key, value) in made {
+                let values = annotations.entry(key).or_default();
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            for denial in denials {
                 unmet += usize::from(!denial.always);
                 let own = enforce(policy, binding, attributes, &denial);
                 refusal = refusal.or(own);
@@ -153,16 +168,20 @@ async fn judge(
             );
         }
     }
+    // Bindings and parameters may make several values of one key.
+    for (key, values) in annotations {
+        attributes.annotate(&format!("{}/{key}", policy.name), || values.join(", "));
+    }
     Ok(refusal)
 }
 
-/// The denials of a policy whose evaluation needs a thread for blocking work.
+/// What a policy decides whose evaluation needs a thread for blocking work.
 async fn decide_long(
     policy: Arc<Policy>,
     write: Snapshot,
     invocation: Invocation,
     params: Value,
-) -> Result<Vec<Denial>, ApiError> {
+) -> Result<Decided, ApiError> {
     let deadline = write.attributes().deadline;
     let decided = evaluate_long(deadline, move |effort| {
         let (attributes, compiled) = (write.attributes(), policy.compiled());
@@ -172,7 +191,7 @@ async fn decide_long(
     decided.await?
 }
 
-/// Enforces the `validationActions` of a binding for a denial: warns, or returns the error.
+/// Enforces the `validationActions` of a binding for a denial: warns, annotates the audit events, or returns the error.
 fn enforce(
     policy: &Policy,
     binding: &Binding,
@@ -185,6 +204,17 @@ fn enforce(
             "Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{by}': {}",
             denial.message
         ));
+    }
+    if !denial.always && binding.asks("Audit") {
+        attributes.annotate(VALIDATION_FAILURE, || {
+            // The fields are in upstream's order.
+            let [message, policy, binding_name] = [&denial.message, name, by].map(|text| json!(text));
+            let (index, actions) = (denial.index, json!(binding.actions));
+            format!(
+                "[{{\"message\":{message},\"policy\":{policy},\"binding\":{binding_name},\"expressionIndex\":{index},\
+                 \"validationActions\":{actions}}}]"
+            )
+        });
     }
     (denial.always || binding.asks("Deny")).then(|| refused(policy, Some(binding), attributes, denial))
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::{Attributes, Operation, Options};
+use crate::audit::AuditContext;
 use crate::cluster::Cluster;
 use crate::in_flight::Permit;
 use crate::kinds::Row;
@@ -15,7 +16,8 @@ use crate::url::{Query, Verb};
 use crate::user::User;
 use crate::warnings::Warnings;
 
-/// The attributes of a write and its new version. Expressions neither warn nor call webhooks, and need no permit.
+/// The attributes of a write and its new version. Expressions neither warn nor annotate nor call webhooks, and
+/// need no permit.
 pub(super) struct Snapshot {
     cluster: Arc<Cluster>,
     operation: Operation,
@@ -93,6 +95,7 @@ impl Snapshot {
             warnings: &self.warnings,
             called_webhooks: &self.called_webhooks,
             permit: &self.permit,
+            audit: AuditContext::disabled(),
         }
     }
 

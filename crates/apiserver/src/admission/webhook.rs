@@ -13,6 +13,7 @@
 //! Compiled configurations are never stale: every write compares their number and the revision of the last change with
 //! those in the store, which costs two look-ups where there are none.
 
+mod annotations;
 mod configuration;
 mod matching;
 mod review;
@@ -31,6 +32,7 @@ use super::matching::{Invocation, Versions};
 use super::{Attributes, Operation, Plugins, patched};
 use crate::error::{ApiError, Cause};
 use crate::webhook::Connections;
+use annotations::Annotations;
 use configuration::{Hook, Stamp};
 use review::Verdict;
 
@@ -104,13 +106,20 @@ impl Webhooks {
             if again && !round.again.contains(&index) {
                 continue;
             }
+            let annotations = Annotations { attributes, hook, round: round.number, index };
             let changed = match self.ask(hook, &invocation, attributes, new, true).await {
                 Ok(Verdict { patch: Some(patch), .. }) => {
+                    annotations.patch(&patch);
                     apply(hook, &invocation, attributes, new, patch).await?
                 }
                 Ok(_) => false,
-                Err(failure) => hook.forgive(failure).map(|()| false)?,
+                Err(failure) => {
+                    annotations.mutation(false);
+                    hook.forgive(failure, || annotations.failed_open("mutation"))?;
+                    continue;
+                }
             };
+            annotations.mutation(changed);
             if changed {
                 versions = Versions::default();
                 round.call_again();
@@ -134,10 +143,11 @@ impl Webhooks {
             let invocation =
                 matching::invocation(&hooks, index, attributes, new, &mut versions, &mut pace).await?;
             if let Some(invocation) = invocation {
+                let annotations = Annotations { attributes, hook, round: 0, index: asked.len() };
                 asked.push(async move {
                     match self.ask(hook, &invocation, attributes, new, false).await {
                         Ok(_) => Ok(()),
-                        Err(failure) => hook.forgive(failure),
+                        Err(failure) => hook.forgive(failure, || annotations.failed_open("validating")),
                     }
                 });
             }
@@ -179,6 +189,9 @@ impl Webhooks {
             .map_err(|why| Failure::Unreachable(format!("failed to call webhook: {why}")))?;
         let verdict = review::verdict(&uid, mutating, &answer)
             .map_err(|why| Failure::Unreachable(format!("received invalid webhook response: {why}")))?;
+        for (key, value) in &verdict.annotations {
+            annotations::add_of_webhook(attributes, hook, key, value);
+        }
         attributes.warnings.extend(verdict.warnings.iter().map(String::as_str));
         if verdict.allowed {
             Ok(verdict)
@@ -249,12 +262,13 @@ impl Compiled {
 }
 
 impl Hook {
-    /// Applies the failure policy of the webhook to a failure.
-    fn forgive(&self, failure: Failure) -> Result<(), ApiError> {
+    /// Applies the failure policy of the webhook to a failure; calls `passed_over` if the write goes on.
+    fn forgive(&self, failure: Failure, passed_over: impl FnOnce()) -> Result<(), ApiError> {
         match failure {
             Failure::Refused(error) => Err(error),
             Failure::Unreachable(why) if self.ignores_failure => {
                 tracing::warn!(webhook = self.name, why, "an admission webhook failed, and is passed over");
+                passed_over();
                 Ok(())
             }
             Failure::Unreachable(why) => {

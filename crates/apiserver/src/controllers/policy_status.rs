@@ -179,6 +179,7 @@ mod tests {
             nodes: None,
             plugins: Plugins::default(),
             usage: None,
+            audit: None,
         };
         let builtin = BuiltinKinds {
             strategies: |_, _| &Policies,

@@ -6,6 +6,7 @@ use http::request::Parts;
 use plumb_apischema::json::Decoded;
 use plumb_resize::rules::Rules;
 
+use crate::audit::AuditContext;
 use crate::authn::Peer;
 use crate::codec;
 use crate::error::ApiError;
@@ -27,8 +28,15 @@ impl HttpRequest {
         self.head.extensions.get::<Peer>().map(|peer| peer.remote().ip())
     }
 
+    /// What handling the request adds to its audit events.
+    pub(crate) fn audit(&self) -> &AuditContext {
+        AuditContext::of(&self.head.extensions)
+    }
+
     /// Decodes the object of a kind in the body.
     pub(crate) fn decode(&self, kind: &impl Readable, rules: &Rules) -> Result<Decoded, ApiError> {
-        codec::object(&self.head.headers, &self.body, kind, rules)
+        let decoded = codec::object(&self.head.headers, &self.body, kind, rules)?;
+        self.audit().refer_to(&decoded.value);
+        Ok(decoded)
     }
 }

@@ -116,6 +116,7 @@ impl Cluster {
             nodes: None,
             plugins: plumb_kinds::admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
+            audit: None,
         };
         api_server(config).unwrap()
     }

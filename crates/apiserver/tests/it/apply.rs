@@ -67,6 +67,7 @@ impl ScenarioRunner {
             nodes: None,
             plugins: plumb_kinds::admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
+            audit: None,
         };
         Self { server: api_server(config).unwrap(), seconds, _folder: folder }
     }

@@ -11,6 +11,7 @@ use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, KubeletClient, Limits};
+use plumb_audit::Auditor;
 use plumb_kinds::{AdmissionConfiguration, Features, admission_plugins, configured_api_server};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
@@ -59,6 +60,7 @@ struct Setup {
     admission: AdmissionConfiguration,
     usage: Option<Arc<dyn UsageSource>>,
     limits: Limits,
+    audit: Option<Arc<Auditor>>,
 }
 
 impl Setup {
@@ -66,7 +68,7 @@ impl Setup {
     fn new(rules: Rules) -> Self {
         let plugins = admission_plugins("", "ServiceAccount").unwrap();
         let admission = AdmissionConfiguration::default();
-        Self { rules, nodes: None, plugins, admission, usage: None, limits: Limits::default() }
+        Self { rules, nodes: None, plugins, admission, usage: None, limits: Limits::default(), audit: None }
     }
 }
 
@@ -79,6 +81,11 @@ impl TestApiServer {
     /// The same with a source of metrics.
     pub(crate) fn measuring(rules: Rules, usage: Arc<dyn UsageSource>) -> Self {
         Self::with(Setup { usage: Some(usage), ..Setup::new(rules) })
+    }
+
+    /// The same with an audit policy and a source of metrics.
+    pub(crate) fn audited(auditor: Arc<Auditor>, usage: Option<Arc<dyn UsageSource>>) -> Self {
+        Self::with(Setup { audit: Some(auditor), usage, ..Setup::new(Rules::kep()) })
     }
 
     /// The same with connections to nodes.
@@ -121,7 +128,7 @@ impl TestApiServer {
     }
 
     fn on(folder: tempfile::TempDir, store: Store, setup: Setup) -> Self {
-        let Setup { rules, nodes, plugins, admission, usage, limits } = setup;
+        let Setup { rules, nodes, plugins, admission, usage, limits, audit } = setup;
         let now: Timestamp = NOW.parse().unwrap();
         let config = Config {
             store: store.clone(),
@@ -132,6 +139,7 @@ impl TestApiServer {
             nodes,
             plugins,
             usage,
+            audit,
         };
         let server = configured_api_server(config, Features::default(), admission).unwrap();
         Self { server, store, _folder: folder }

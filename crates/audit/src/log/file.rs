@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::backups::{Action, Backups, directory};
 use super::{Clock, LogOptions, count};
 
-/// Only root, or whoever runs the server, may read what users did.
+/// Only the user that runs the server may read what others did.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 

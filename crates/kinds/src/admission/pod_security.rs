@@ -1,8 +1,8 @@
 //! The plugin `PodSecurity`: pods comply with the Pod Security Standards by the labels of their namespace.
 //!
 //! ```text
-//!   pod, ephemeral container ──▶ enforce: reject;  audit: log;  warn: warning
-//!   workload with a pod template ──▶               audit: log;  warn: warning
+//!   pod, ephemeral container ──▶ enforce: reject;  audit: annotate, log;  warn: warning
+//!   workload with a pod template ──▶               audit: annotate, log;  warn: warning
 //!   labels of a namespace ──▶ reject invalid ones; warn about existing pods that violate a stricter level
 //! ```
 //!
@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use plumb_pod_security::{
     Configuration, Exemptions, ExistingPods, Level, LevelVersion, Policy, Violations, evaluate,
 };
-use plumb_validation::field::FieldError;
+use plumb_validation::field::{FieldError, aggregate_message};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -33,6 +33,12 @@ use metrics::{Decision, Mode};
 /// The subresources of pods that do not change what a policy depends on. Pods of any other subresource are evaluated, so that a new
 /// one is not a way around the policy.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+
+/// The audit annotations of the plugin.
+const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
+const ERROR: &str = "pod-security.kubernetes.io/error";
+const ENFORCE_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+const VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 
 /// Evaluates pods and pod templates by the policy of their namespace.
 pub(crate) struct PodSecurity {
@@ -67,8 +73,9 @@ impl Plugin for PodSecurity {
         if attributes.is("", "namespaces") {
             return self.validate_namespace(attributes, new);
         }
-        if self.exempts(attributes) {
+        if let Some(exempt) = self.exemption(attributes) {
             self.metrics.count_exemption(attributes);
+            attributes.annotate(EXEMPT, || exempt.to_owned());
             return Ok(());
         }
         if attributes.is_below("", "pods") {
@@ -115,10 +122,13 @@ impl PodSecurity {
         Policy::from_labels(label_of(namespace), self.configuration.defaults)
     }
 
-    /// Whether no policy applies to the user or the namespace of a request.
-    fn exempts(&self, attributes: &Attributes<'_>) -> bool {
-        self.exempts_namespace(attributes)
-            || self.configuration.exemptions.usernames.contains(attributes.user.name())
+    /// Why no policy applies to a request: because of its namespace or its user.
+    fn exemption(&self, attributes: &Attributes<'_>) -> Option<&'static str> {
+        if self.exempts_namespace(attributes) {
+            return Some("namespace");
+        }
+        let is_exempt = self.configuration.exemptions.usernames.contains(attributes.user.name());
+        is_exempt.then_some("user")
     }
 
     fn exempts_namespace(&self, attributes: &Attributes<'_>) -> bool {
@@ -152,6 +162,7 @@ impl PodSecurity {
         })?;
         if errors.is_empty() && policy.is_fully_privileged() {
             self.metrics.count_evaluation(Decision::Allow, policy.enforce, Mode::Enforce, attributes);
+            attributes.annotate(ENFORCE_POLICY, || "privileged:latest".to_owned());
             return Ok(());
         }
         if attributes.operation == Operation::Update && !update::is_significant(attributes.old, new) {
@@ -180,6 +191,7 @@ impl PodSecurity {
         });
         if let Err(error) = evaluated {
             self.metrics.count_error(true, attributes);
+            attributes.annotate(ERROR, || error.message.clone());
             tracing::warn!(
                 kind = attributes.row.kind(),
                 namespace = attributes.namespace,
@@ -226,6 +238,7 @@ impl Evaluation<'_> {
             return Ok(());
         }
         let enforce = self.policy.enforce;
+        self.attributes.annotate(ENFORCE_POLICY, || enforce.to_string());
         let enforced = evaluate(enforce, metadata, spec);
         let decision = if enforced.is_ok() { Decision::Allow } else { Decision::Deny };
         self.plugin.metrics.count_evaluation(decision, enforce, Mode::Enforce, self.attributes);
@@ -254,10 +267,13 @@ impl Evaluation<'_> {
         let exempt = &self.plugin.configuration.exemptions;
         if is_exempt_runtime_class(spec.runtime_class_name.as_deref(), exempt) {
             self.plugin.metrics.count_exemption(self.attributes);
+            self.attributes.annotate(EXEMPT, || "runtimeClass".to_owned());
             return true;
         }
         if !self.errors.is_empty() {
             self.plugin.metrics.count_error(false, self.attributes);
+            let why = || format!("Failed to parse policy: {}", aggregate_message(self.errors));
+            self.attributes.annotate(ERROR, why);
         }
         false
     }
@@ -266,7 +282,8 @@ impl Evaluation<'_> {
         let Err(violations) = evaluated else { return };
         let (attributes, policy) = (self.attributes, self.policy.audit);
         self.plugin.metrics.count_evaluation(Decision::Deny, policy, Mode::Audit, attributes);
-        // SPEC: upstream adds the audit annotation `audit-violations`; there is no audit log to add it to.
+        attributes.annotate(VIOLATIONS, || format!("would violate PodSecurity \"{policy}\": {violations}"));
+        // Few clusters have an audit policy.
         tracing::info!(
             kind = attributes.row.kind(),
             namespace = attributes.namespace,

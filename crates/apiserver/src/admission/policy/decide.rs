@@ -11,11 +11,29 @@ use serde_json::Value;
 
 /// The maximum length of the value of a message expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
+/// The maximum length of the value of an audit annotation, in bytes: what follows is cut.
+const MAX_ANNOTATION: usize = 10 * 1024;
+
+/// What a policy decides about a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Decided {
+    pub(super) denials: Vec<Denial>,
+    /// The keys and values of `auditAnnotations`.
+    pub(super) annotations: Vec<(String, String)>,
+}
+
+impl From<Vec<Denial>> for Decided {
+    fn from(denials: Vec<Denial>) -> Self {
+        Self { denials, annotations: Vec::new() }
+    }
+}
 
 /// Why a policy denies a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
     pub(super) message: String,
+    /// The index of the validation in the policy.
+    pub(super) index: usize,
     /// The reason in the `Status`; none means the default.
     pub(super) reason: Option<String>,
     /// Whether the write is denied whatever the binding's actions are: for audit annotations that fail.
@@ -24,26 +42,27 @@ pub(super) struct Denial {
 
 impl Denial {
     fn of(message: String) -> Self {
-        Self { message, reason: None, always: false }
+        Self { message, index: 0, reason: None, always: false }
     }
 }
 
-/// The denials of a policy. The inner error aborts the write.
+/// The denials and audit annotations of a policy. The inner error aborts the write.
 pub(super) fn decide(
     compiled: &Compiled,
     ignores_failure: bool,
     inputs: &Inputs<'_>,
     params: &Value,
     effort: &mut Effort,
-) -> Result<Result<Vec<Denial>, ApiError>, Interrupted> {
-    let failed = |why: String| if ignores_failure { Vec::new() } else { vec![Denial::of(why)] };
+) -> Result<Result<Decided, ApiError>, Interrupted> {
+    let denied = |why: String| if ignores_failure { Vec::new() } else { vec![Denial::of(why)] };
+    let failed = |why: String| Decided::from(denied(why));
     if !compiled.conditions.is_empty() {
         let mut values = inputs.bindings(None, params);
         inputs.bind_authorizer(&mut values);
         let composition = compiled.composition(&values, CONDITIONS_BUDGET, effort);
         match condition::hold_composed(&compiled.conditions, &values, &composition, effort)? {
             Ok(true) => {}
-            Ok(false) => return Ok(Ok(Vec::new())),
+            Ok(false) => return Ok(Ok(Decided::default())),
             Err(why) => return Ok(Ok(failed(why))),
         }
     }
@@ -57,15 +76,19 @@ pub(super) fn decide(
     let composition = compiled.composition(&values, POLICY_BUDGET, effort);
     let mut denials = Vec::new();
     let mut unmet: Vec<(usize, &Validation)> = Vec::new();
-    for validation in &compiled.validations {
+    for (index, validation) in compiled.validations.iter().enumerate() {
         match value_of(&validation.expression, &values, Some(&composition), &mut left, effort) {
             Err(ended) => return ended.why().map(|why| Ok(failed(why))),
             Ok(Ok(Cel::Bool(true))) => {}
             Ok(Ok(_)) => {
                 unmet.push((denials.len(), validation));
-                denials.push(Denial { reason: validation.reason.clone(), ..Denial::of(String::new()) });
+                denials.push(Denial {
+                    index,
+                    reason: validation.reason.clone(),
+                    ..Denial::of(String::new())
+                });
             }
-            Ok(Err(why)) => denials.extend(failed(why)),
+            Ok(Err(why)) => denials.extend(denied(why).into_iter().map(|denial| Denial { index, ..denial })),
         }
     }
     // SPEC: upstream also evaluates the messages of validations that pass, and denies the write if that exceeds the
@@ -86,14 +109,19 @@ pub(super) fn decide(
             };
         }
     }
+    let mut published = Vec::new();
     if !compiled.annotations.is_empty() {
         match annotations(&compiled.annotations, compiled, inputs, params, effort)? {
             Err(why) => return Ok(Ok(failed(why))),
-            Ok(wrong) if ignores_failure => drop(wrong),
-            Ok(wrong) => denials.extend(wrong),
+            Ok(decided) => {
+                published = decided.annotations;
+                if !ignores_failure {
+                    denials.extend(decided.denials);
+                }
+            }
         }
     }
-    Ok(Ok(denials))
+    Ok(Ok(Decided { denials, annotations: published }))
 }
 
 /// The message of a validation that fails.
@@ -108,14 +136,14 @@ fn message(validation: &Validation, made: Option<&Cel<'_>>) -> String {
     }
 }
 
-/// The errors of audit annotations. Plumb has no audit log, so their values are dropped.
+/// The values of audit annotations, and the errors of those that have none.
 fn annotations(
     annotations: &[Annotation],
     compiled: &Compiled,
     inputs: &Inputs<'_>,
     params: &Value,
     effort: &mut Effort,
-) -> Result<Result<Vec<Denial>, String>, Interrupted> {
+) -> Result<Result<Decided, String>, Interrupted> {
     let namespace = match inputs.namespace() {
         Ok(namespace) => namespace,
         Err(error) => return Ok(Err(error.message)),
@@ -123,14 +151,23 @@ fn annotations(
     let mut left = POLICY_BUDGET;
     let values = inputs.bindings(Some(namespace), params);
     let composition = compiled.composition(&values, POLICY_BUDGET, effort);
-    let mut wrong = Vec::new();
+    let mut decided = Decided::default();
     for annotation in annotations {
         let value = match value_of(&annotation.value, &values, Some(&composition), &mut left, effort) {
             Ok(value) => value,
             Err(ended) => return ended.why().map(Err),
         };
         let why = match value {
-            Ok(Cel::Text(_) | Cel::Null) => continue,
+            Ok(Cel::Null) => continue,
+            Ok(Cel::Text(text)) => {
+                let value = text.trim();
+                // As upstream, an empty value counts as none.
+                if !value.is_empty() {
+                    let end = value.floor_char_boundary(MAX_ANNOTATION);
+                    decided.annotations.push((annotation.key.clone(), value[..end].to_owned()));
+                }
+                continue;
+            }
             Ok(other) => format!(
                 "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
                 annotation.value.text(),
@@ -139,7 +176,7 @@ fn annotations(
             Err(why) => why,
         };
         tracing::debug!(key = annotation.key, why, "an audit annotation of a policy has no value");
-        wrong.push(Denial { always: true, ..Denial::of(why) });
+        decided.denials.push(Denial { always: true, ..Denial::of(why) });
     }
-    Ok(Ok(wrong))
+    Ok(Ok(decided))
 }

@@ -82,7 +82,7 @@ pub(in crate::admission) struct Binding {
     /// `paramRef`, null if there is none.
     pub(super) param_ref: Value,
     /// `validationActions`.
-    actions: Vec<String>,
+    pub(super) actions: Vec<String>,
 }
 
 impl Binding {

@@ -10,7 +10,7 @@ use super::super::evaluation::UsedVariables;
 use super::super::matching::{Criteria, texts};
 use crate::error::ApiError;
 use crate::expression::{self, Expression};
-use crate::object::decode;
+use crate::object::{decode, meta};
 use crate::webhook::{Backend, Connections};
 
 /// Identifies a state of the configurations: their number, and the revision of the last change.
@@ -36,6 +36,8 @@ impl Stamp {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the configuration")]
 pub(super) struct Hook {
     pub(super) name: String,
+    /// The name of its configuration.
+    pub(super) configuration: String,
     pub(super) criteria: Criteria,
     /// The match conditions.
     pub(super) conditions: Vec<Expression>,
@@ -63,13 +65,13 @@ pub(super) fn compile<'a>(
     for object in objects {
         let configuration = decode(&object.value)?;
         for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
-            hooks.push(hook(webhook, connections));
+            hooks.push(hook(webhook, meta(&configuration, "name"), connections));
         }
     }
     Ok(hooks)
 }
 
-fn hook(webhook: &Value, connections: &Connections) -> Hook {
+fn hook(webhook: &Value, configuration: &str, connections: &Connections) -> Hook {
     let text = |field: &str| webhook[field].as_str().unwrap_or_default();
     let env = expression::webhook_environment();
     let conditions = webhook["matchConditions"]
@@ -81,6 +83,7 @@ fn hook(webhook: &Value, connections: &Connections) -> Hook {
     let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
     Hook {
         name: text("name").to_owned(),
+        configuration: configuration.to_owned(),
         criteria: Criteria::of_webhook(webhook),
         used: UsedVariables::of(conditions.iter(), None),
         conditions,

@@ -18,6 +18,8 @@ pub(super) struct Verdict {
     /// The `Status` with the reason of a denial.
     pub(super) status: Option<Value>,
     pub(super) warnings: Vec<String>,
+    /// The keys and values of `auditAnnotations`.
+    pub(super) annotations: Vec<(String, String)>,
 }
 
 /// The `AdmissionReview` of a write.
@@ -72,11 +74,14 @@ pub(super) fn verdict(uid: &str, mutating: bool, answer: &Value) -> Result<Verdi
             Some(serde_json::from_slice(&bytes).map_err(|error| undecodable(error.to_string()))?)
         }
     };
+    let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
+    let annotations = annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
     let warnings = response["warnings"].as_array().into_iter().flatten();
     Ok(Verdict {
         allowed: response["allowed"] == true,
         patch,
         status: response.get("status").filter(|status| status.is_object()).cloned(),
+        annotations: annotations.collect(),
         warnings: warnings.filter_map(|warning| warning.as_str().map(str::to_owned)).collect(),
     })
 }

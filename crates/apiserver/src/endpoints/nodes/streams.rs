@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
 use super::log::{container, error_of};
+use crate::audit::AuditContext;
 use crate::error::ApiError;
 use crate::in_flight::Permit;
 use crate::kubelet::{Endpoint, error_text};
@@ -134,8 +135,8 @@ pub(crate) fn switch(
     *response.headers_mut() = headers;
     let shutdown = head.extensions.get::<Shutdown>().cloned();
     let other = hyper::upgrade::on(&mut answered);
-    // The connection lives on after this response, and counts against the limit until it ends.
-    let held = permit.detach();
+    // The connection lives on after this response, and counts against the limit until it ends, which completes its audit events.
+    let held = (permit.detach(), AuditContext::of(&head.extensions).clone());
     tokio::spawn(async move {
         let _held = held;
         if let Err(error) = join(client, other, shutdown).await {

@@ -46,6 +46,7 @@ impl Served {
             nodes: None,
             plugins: plumb_kinds::admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
+            audit: None,
         };
         let (trigger, shutdown) = serve::shutdown();
         let (url, tls) = (listener.url(), serve::tls(&pki).unwrap());

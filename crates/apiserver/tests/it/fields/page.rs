@@ -63,9 +63,7 @@ Objects of these kinds are stored and validated. The API server warns when one i
 ";
 
 const TAIL: &str = "
-Other protections that a cluster may have and this one has not: there is no audit log (and no audit policy), objects are not
-encrypted in the store (Secrets included: protect the data directory), and the node evicts no pod under disk or memory
-pressure.
+Objects are stored unencrypted without [a flag](encryption.md), Secrets included: protect the data directory.
 
 A Service gets a cluster IP, with the type NodePort a port, and [endpoints](controllers.md#endpoints-of-services); with the type
 LoadBalancer its status has the addresses of nodes. Nodes [forward connections](services.md#services) to any of these to the

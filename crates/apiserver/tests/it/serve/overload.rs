@@ -62,6 +62,7 @@ impl Api {
             nodes: None,
             plugins: admission_plugins("", "ServiceAccount").unwrap(),
             usage: None,
+            audit: None,
         })
         .unwrap();
         let (trigger, shutdown) = serve::shutdown();

@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use crate::audit::AuditContext;
 use crate::error::ApiError;
 use crate::in_flight::Permit;
 use crate::response_body::Body;
@@ -75,8 +76,8 @@ pub(super) fn answer(head: &Parts, permit: &Permit, log: Incoming) -> Result<Res
         answered.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
     }
     let mut shutdown = head.extensions.get::<Shutdown>().cloned();
-    // The log goes on after this response, and counts against the limit until it ends.
-    let held = permit.detach();
+    // The log goes on after this response, and counts against the limit until it ends, which completes its audit events.
+    let held = (permit.detach(), AuditContext::of(&head.extensions).clone());
     tokio::spawn(async move {
         let _held = held;
         tokio::select! {
