@@ -1,5 +1,6 @@
 //! The arguments of the commands that run, join, copy and remove clusters.
 
+mod audit;
 mod autoscaler;
 mod data;
 mod eviction;
@@ -11,6 +12,7 @@ mod registry;
 mod up;
 pub mod values;
 
+pub(crate) use audit::AuditFlags;
 pub(crate) use autoscaler::AutoscalerFlags;
 pub use data::{Backup, Down, Restore};
 pub(crate) use eviction::EvictionFlags;

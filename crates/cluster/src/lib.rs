@@ -10,6 +10,7 @@
 pub mod output;
 
 mod admin_kubeconfig;
+mod audit;
 mod autoscaler;
 pub mod backup;
 pub mod components;

@@ -25,6 +25,7 @@ use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 
 use crate::admin_kubeconfig::{self, AdminKubeconfig};
+use crate::audit::AuditLog;
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
 use crate::encryption::Encryption;
@@ -89,6 +90,7 @@ fn machine_memory() -> Option<u64> {
 async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::Result<()> {
     let admission = admission_configuration(&args)?;
     let encryption = Encryption::open(args.encryption_provider_config.as_deref())?;
+    let audit_log = AuditLog::read(&args.audit)?;
     let supervisor = plumb_supervise::process();
     let data = &given_or_usual(args.data_dir.clone(), Purpose::Cluster);
     // No directory is created for a cluster that cannot be served; an existing one names the process that holds it.
@@ -134,6 +136,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
         scale_to_zero: binding.gates.enabled(&HPA_SCALE_TO_ZERO),
         configurable_tolerance: binding.gates.enabled(&HPA_CONFIGURABLE_TOLERANCE),
     };
+    let auditor = audit_log.map(AuditLog::open).transpose()?;
     let config = Config {
         store: store.clone(),
         rules: rules.clone(),
@@ -145,7 +148,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
         nodes: Some(kubelets.clone()),
         plugins: plugins(&args)?,
         usage: Some(Arc::new(measurements.clone())),
-        audit: None,
+        audit: auditor.clone(),
     };
     let server = configured_api_server(config, api_features, admission)
         .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
@@ -292,6 +295,9 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
         tracing::warn!(
             "stopping before all writes are completed whose client is gone; the next start completes them"
         );
+    }
+    if let Some(auditor) = auditor {
+        auditor.close();
     }
     store.close();
     Ok(())

@@ -5,6 +5,7 @@
 mod it {
     mod accounts;
     mod attacks;
+    mod audit;
     mod authorization;
     mod autoscaler;
     mod backup;

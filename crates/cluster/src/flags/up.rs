@@ -10,7 +10,7 @@ use plumb_pod_network::machine::NodeNetwork;
 use plumb_resize::rules::Dialect;
 
 use super::values::{interval, socket_address};
-use super::{AutoscalerFlags, ClusterNetworkFlags, OnNode, RuntimeKind, ServerLimits};
+use super::{AuditFlags, AutoscalerFlags, ClusterNetworkFlags, OnNode, RuntimeKind, ServerLimits};
 use crate::components::{self, Components, ComponentsParser};
 use crate::features;
 
@@ -82,6 +82,8 @@ pub struct Up {
     #[cfg(feature = "test-hooks")]
     #[command(flatten)]
     pub(crate) hooks: crate::test_hooks::ClusterHooks,
+    #[command(flatten)]
+    pub(crate) audit: AuditFlags,
     #[command(flatten)]
     pub(crate) network: ClusterNetworkFlags,
     #[command(flatten)]
