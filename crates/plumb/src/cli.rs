@@ -31,6 +31,7 @@ use crate::resize::Resize;
 use crate::rollout::RolloutArgs;
 use crate::status::Status;
 use crate::support_bundle::SupportBundle;
+use crate::top::Top;
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
 #[derive(Debug, Parser)]
@@ -70,6 +71,8 @@ impl Cli {
         // Commands that send requests report failures themselves, and so do `plumb run` and commands that watch.
         let watches = matches!(self.command, Command::Status(_) | Command::Resize(_) | Command::Rollout(_));
         EnvFilter::new(match &*self.log {
+            // Standard error is the terminal, too, and what is logged would be drawn over what is shown.
+            USUAL_LOG if matches!(self.command, Command::Top(_)) => "off",
             USUAL_LOG if watches => "warn,kube_client=off,plumb_controller_runtime=off",
             USUAL_LOG if matches!(self.command, Command::Recommend(_)) => {
                 "warn,kube_client=off,plumb_recommender=error"
@@ -166,6 +169,7 @@ pub(crate) enum Command {
     Down(Down),
     Resize(Box<Resize>),
     Status(Box<Status>),
+    Top(Top),
     Rollout(RolloutArgs),
     Dashboard(Dashboard),
     Recommend(Box<Recommend>),

@@ -21,7 +21,7 @@ pub(crate) fn choose(choice: ColorChoice) {
     let _ = ENABLED.set(output.is_coloured(choice));
 }
 
-fn is_enabled() -> bool {
+pub(crate) fn is_enabled() -> bool {
     ENABLED.get().copied().unwrap_or(false)
 }
 
@@ -45,7 +45,7 @@ impl StandardOutput {
 
 /// What a word means. The last one is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Meaning {
+pub(crate) enum Meaning {
     Good,
     Attention,
     Bad,
@@ -54,7 +54,7 @@ enum Meaning {
 /// States, phases and conditions. Names of objects are not among them: those are in lower case.
 const GOOD: [&str; 6] =
     ["Applied", "Complete", "PodsUpdated", "RecommendationProvided", "Succeeded", "Updated"];
-const ATTENTION: [&str; 20] = [
+const ATTENTION: [&str; 22] = [
     "Boosted",
     "ContainerCreating",
     "Deferred",
@@ -63,6 +63,7 @@ const ATTENTION: [&str; 20] = [
     "LowConfidence",
     "NoPodsMatched",
     "NoRecommendation",
+    "NotReady",
     "Partitioned",
     "Paused",
     "Pending",
@@ -70,6 +71,7 @@ const ATTENTION: [&str; 20] = [
     "Progressing",
     "Proposed",
     "Recreating",
+    "Replacing",
     "RolledBack",
     "RollingBack",
     "Terminating",
@@ -127,9 +129,14 @@ impl Meaning {
     }
 }
 
+/// The meaning of a state, if standard output is coloured.
+pub(crate) fn meaning(text: &str) -> Option<Meaning> {
+    Meaning::of_cell(text).filter(|_| is_enabled())
+}
+
 /// A state, coloured by its meaning if standard output is.
 pub(crate) fn state(text: &str) -> String {
-    match Meaning::of_cell(text).filter(|_| is_enabled()) {
+    match meaning(text) {
         Some(meaning) => painted(text, meaning),
         None => text.to_owned(),
     }

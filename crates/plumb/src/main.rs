@@ -21,6 +21,7 @@ mod run;
 mod status;
 mod support_bundle;
 mod token;
+mod top;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Command::Down(down) => down::run(&down).map(success),
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
+        Command::Top(top) => top::run(top),
         Command::Rollout(args) => rollout::run(args),
         Command::Dashboard(args) => dashboard::run(args).map(success),
         Command::Recommend(recommend) => recommend::run(*recommend).map(success),

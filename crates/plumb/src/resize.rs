@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use clap::Args;
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args, Parser};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use kube::api::{Patch, PatchParams};
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use amounts::Amounts;
 
 use crate::client::{self, Cluster, Output, PodName, block_on, print, write_out};
+use crate::reading::POD_LEVEL;
 use crate::{reading, status};
 
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.
@@ -44,6 +45,27 @@ pub(crate) struct Resize {
     /// The pod.
     #[arg(value_name = "POD")]
     pod: PodName,
+    #[command(flatten)]
+    change: Change,
+    /// Withdraw a resize that is not applied: desire again what the containers have.
+    #[arg(long, conflicts_with_all = ["container", "pod_level", "cpu", "memory", "requests", "limits"])]
+    undo: bool,
+    /// Do not wait for the node.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait, such as 30s or 5m.
+    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
+    timeout: Duration,
+    /// The output format.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The requested change of a pod's resources.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Change {
     /// The container. Not needed where there is only one.
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
@@ -63,20 +85,6 @@ pub(crate) struct Resize {
     /// Limits, such as cpu=1,memory=1Gi.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     limits: Amounts,
-    /// Withdraw a resize that is not applied: desire again what the containers have.
-    #[arg(long, conflicts_with_all = ["container", "pod_level", "cpu", "memory", "requests", "limits"])]
-    undo: bool,
-    /// Do not wait for the node.
-    #[arg(long)]
-    no_wait: bool,
-    /// How long to wait, such as 30s or 5m.
-    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
-    timeout: Duration,
-    /// The output format.
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
-    #[command(flatten)]
-    cluster: Cluster,
 }
 
 pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
@@ -86,6 +94,48 @@ pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
 impl Resize {
     /// The error for flags that are valid by themselves and not together.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
+        self.change.conflict(self.undo)
+    }
+}
+
+impl Change {
+    /// Reads the flags of `plumb resize` that are about resources, as words of one text. The dashes may be left out:
+    /// `cpu=500m memory=1Gi`.
+    pub(crate) fn from_words(text: &str) -> anyhow::Result<Self> {
+        #[derive(Debug, Parser)]
+        #[command(no_binary_name = true, disable_help_flag = true)]
+        struct Flags {
+            #[command(flatten)]
+            change: Change,
+        }
+        let mut is_value = false;
+        let words = text.split_whitespace().map(|word| {
+            let is_flag = !std::mem::take(&mut is_value);
+            is_value = is_flag && word.starts_with('-') && !word.contains('=') && word != "--pod-level";
+            if !is_flag || word.starts_with('-') { word.to_owned() } else { format!("--{word}") }
+        });
+        let change = Flags::try_parse_from(words).map_err(first_line)?.change;
+        match change.conflict(false) {
+            Some(why) => bail!("{why}"),
+            None => Ok(change),
+        }
+    }
+
+    /// The same for a container, unless the change names one or is of the pod as a whole.
+    #[must_use]
+    pub(crate) fn or_of_container(mut self, container: &str) -> Self {
+        if self.container.is_none() && !self.pod_level {
+            if container == POD_LEVEL {
+                self.pod_level = true;
+            } else {
+                self.container = Some(container.to_owned());
+            }
+        }
+        self
+    }
+
+    /// The error for flags that are valid by themselves and not together.
+    fn conflict(&self, is_undo: bool) -> Option<&'static str> {
         let is_listed = |resource| self.requests.0[resource].is_some() || self.limits.0[resource].is_some();
         let (cpu, memory) = (is_listed(Resource::Cpu), is_listed(Resource::Memory));
         match (self.cpu, self.memory) {
@@ -93,12 +143,19 @@ impl Resize {
             (_, Some(_)) if memory => {
                 Some("--memory stands for --requests and --limits; leave memory out there")
             }
-            (None, None) if !cpu && !memory && !self.undo => {
+            (None, None) if !cpu && !memory && !is_undo => {
                 Some("nothing to change is given: --cpu, --memory, --requests or --limits says what")
             }
             _ => None,
         }
     }
+}
+
+/// The first line of clap's message, which is the error; the rest is usage.
+fn first_line(error: clap::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    anyhow!("{}", line.strip_prefix("error: ").unwrap_or(line))
 }
 
 async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
@@ -113,10 +170,9 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         let phase = phase(&before);
         bail!("pod {name:?} has completed ({phase}): only a pod that runs can be resized");
     }
-    let patch = if args.undo { undo::patch(&before)? } else { patch(&before, &args)? };
+    let patch = if args.undo { undo::patch(&before)? } else { patch(&before, &args.change)? };
     let begun = Instant::now();
-    let params = PatchParams { field_manager: Some(client::FIELD_MANAGER.to_owned()), ..Default::default() };
-    let asked = match pods.patch_resize(name, &params, &Patch::Strategic(patch)).await {
+    let asked = match pods.patch_resize(name, &params(), &Patch::Strategic(patch)).await {
         Err(kube::Error::Api(status)) if is_over_capacity(&status) => {
             say!("plumb: pod/{name} is not resized: infeasible: {}", status.message);
             if let Some(output @ (Output::Json | Output::Yaml)) = args.output {
@@ -188,6 +244,11 @@ fn with_outcome(pod: &Pod, stage: &Stage, changed: bool, took: Duration) -> anyh
     Ok(json)
 }
 
+/// The parameters of the request.
+pub(crate) fn params() -> PatchParams {
+    PatchParams { field_manager: Some(client::FIELD_MANAGER.to_owned()), ..Default::default() }
+}
+
 /// Whether the API server refuses a resize because the node can never hold it, as Kubernetes does from 1.36 on.
 fn is_over_capacity(status: &kube::core::Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
@@ -195,7 +256,7 @@ fn is_over_capacity(status: &kube::core::Status) -> bool {
 }
 
 /// The meaning of a server's refusal.
-fn refusal(error: kube::Error) -> anyhow::Error {
+pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.is_not_found() && status.message.contains("could not find") => {
             anyhow::anyhow!("this server has no pods/resize: Kubernetes has it from 1.33 on")
@@ -205,19 +266,19 @@ fn refusal(error: kube::Error) -> anyhow::Error {
 }
 
 /// The requested change.
-fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
+pub(crate) fn patch(pod: &Pod, change: &Change) -> anyhow::Result<Value> {
     let spec = pod.spec.as_ref().context("the pod has no spec")?;
-    if args.pod_level {
+    if change.pod_level {
         let has_some =
             spec.resources.as_ref().is_some_and(|own| own.requests.is_some() || own.limits.is_some());
         if !has_some {
             bail!(
                 "pod {:?} has no pod-level resources (spec.resources), which are set when a pod is created; resize a \
                  container: leave --pod-level out",
-                args.pod.as_str()
+                pod.metadata.name.as_deref().unwrap_or_default()
             );
         }
-        let resources = resources("the pod", spec.resources.as_ref(), args)?;
+        let resources = resources("the pod", spec.resources.as_ref(), change)?;
         return Ok(json!({ "spec": { "resources": resources } }));
     }
     let init = spec.init_containers.as_deref().unwrap_or_default();
@@ -227,7 +288,7 @@ fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
             && container_status(pod, &container.name)
                 .is_some_and(|status| status.state.as_ref().is_some_and(|state| state.terminated.is_some()))
     };
-    let (list, container) = match &args.container {
+    let (list, container) = match &change.container {
         None if spec.containers.len() == 1 && init.iter().all(|one| is_over(&one)) => {
             ("containers", &spec.containers[0])
         }
@@ -249,17 +310,17 @@ fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
         }
     };
     let named = format!("container {:?}", container.name);
-    let resources = resources(&named, container.resources.as_ref(), args)?;
+    let resources = resources(&named, container.resources.as_ref(), change)?;
     Ok(json!({ "spec": { list: [{ "name": container.name, "resources": resources }] } }))
 }
 
 /// The desired resources of a container, or of the pod.
-fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> anyhow::Result<Value> {
+fn resources(named: &str, now: Option<&ResourceRequirements>, change: &Change) -> anyhow::Result<Value> {
     let now = now.cloned().unwrap_or_default();
     let (requested, limited) =
         (ResourceList::read(now.requests.as_ref())?, ResourceList::read(now.limits.as_ref())?);
-    let (mut requests, mut limits) = (args.requests.0, args.limits.0);
-    for (resource, amount) in [(Resource::Cpu, args.cpu), (Resource::Memory, args.memory)] {
+    let (mut requests, mut limits) = (change.requests.0, change.limits.0);
+    for (resource, amount) in [(Resource::Cpu, change.cpu), (Resource::Memory, change.memory)] {
         let Some(amount) = amount else { continue };
         requests[resource] = Some(amount);
         match (requested.get(resource.name()), limited.get(resource.name())) {
@@ -422,6 +483,37 @@ fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_is_read_from_words_with_and_without_dashes() {
+        for text in [
+            "cpu=300m memory=128Mi",
+            "--cpu=300m --memory 128Mi",
+            "requests=cpu=300m,memory=128Mi limits=cpu=300m,memory=128Mi",
+            "container=app cpu=300m memory=128Mi",
+            "-c app --cpu 300m --memory 128Mi",
+        ] {
+            let change = Change::from_words(text).unwrap();
+            let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "web" }, "spec": { "containers": [
+                { "name": "app", "resources": { "requests": { "cpu": "1", "memory": "1Gi" }, "limits": { "cpu": "1", "memory": "1Gi" } } },
+            ] } }))
+            .unwrap();
+            let amounts = json!({ "cpu": "300m", "memory": "128Mi" });
+            let resources = json!({ "requests": amounts, "limits": amounts });
+            let expected = json!({ "spec": { "containers": [{ "name": "app", "resources": resources }] } });
+            assert_eq!(patch(&pod, &change).unwrap(), expected, "{text}");
+        }
+        for (text, words) in [
+            ("", "nothing to change"),
+            ("memory=64", "did you mean 64Mi?"),
+            ("cpus=1", "unexpected argument"),
+            ("cpu=1 requests=cpu=2", "stands for"),
+            ("300m", "unexpected argument"),
+        ] {
+            let refused = Change::from_words(text).unwrap_err().to_string();
+            assert!(refused.contains(words) && !refused.contains('\n'), "{text}: {refused}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn only_a_stage_that_lasts_is_printed_and_only_once() {

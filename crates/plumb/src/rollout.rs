@@ -1,6 +1,7 @@
 //! `plumb rollout`: in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
 
 mod cloneset;
+mod summary;
 
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
@@ -10,8 +11,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use kube::api::DynamicObject;
-use kube::core::PartialObjectMeta;
+use kube::api::{DynamicObject, ObjectMeta};
 use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
 use plumb_client::Api;
@@ -28,6 +28,8 @@ use crate::client::{
     Cluster, Output, block_on, json as json_text, refusal, refusal_in, table, write_out, yaml,
 };
 use crate::color;
+
+pub(crate) use summary::Summary;
 
 /// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets, DaemonSets and CloneSets.
 #[derive(Debug, Args)]
@@ -83,8 +85,8 @@ pub(crate) struct Workload {
 }
 
 /// The kind of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
     /// It is held for a rollout.
     Held(WorkloadKind),
     /// Its own controller resizes its pods.
@@ -120,6 +122,25 @@ impl Workload {
             bail!("the name is missing: write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME");
         }
         Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+impl Kind {
+    /// All kinds of workloads that have rollouts.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        WorkloadKind::ALL.into_iter().map(Self::Held).chain([Self::CloneSet])
+    }
+
+    /// How its objects are read.
+    pub(crate) fn resource(self) -> ApiResource {
+        match self {
+            Self::Held(WorkloadKind::Deployment) => ApiResource::erase::<Deployment>(&()),
+            Self::Held(WorkloadKind::StatefulSet) => ApiResource::erase::<StatefulSet>(&()),
+            Self::Held(WorkloadKind::DaemonSet) => ApiResource::erase::<DaemonSet>(&()),
+            Self::Held(WorkloadKind::AdvancedStatefulSet) => ApiResource::erase::<AdvancedStatefulSet>(&()),
+            Self::Held(WorkloadKind::AdvancedDaemonSet) => ApiResource::erase::<AdvancedDaemonSet>(&()),
+            Self::CloneSet => ApiResource::erase::<CloneSet>(&()),
+        }
     }
 }
 
@@ -187,19 +208,12 @@ async fn show_held(
     watch: bool,
     output: Option<Output>,
 ) -> anyhow::Result<ExitCode> {
-    let resource = match kind {
-        WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
-        WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-        WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
-        WorkloadKind::AdvancedStatefulSet => ApiResource::erase::<AdvancedStatefulSet>(&()),
-        WorkloadKind::AdvancedDaemonSet => ApiResource::erase::<AdvancedDaemonSet>(&()),
-    };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &workload.kind.resource());
     let read = match api.get_metadata(&workload.name).await {
         Ok(read) => read,
         Err(error) => return Err(refusal_in(&client, namespace, error).await),
     };
-    let progress = Progress::of(&read);
+    let progress = Progress::of(read.meta());
     if let Progress::None = &progress {
         let object = api.get(&workload.name).await.map_err(refusal)?;
         let is_native = is_replacing(kind, &object);
@@ -229,7 +243,7 @@ async fn show_held(
             WatchEvent::Deleted(_) => None,
         };
         let Some(observed) = observed else { bail!("{workload} was deleted") };
-        let progress = Progress::of(&observed);
+        let progress = Progress::of(observed.meta());
         let text = progress.text(workload, output)?;
         if text != printed && (is_for_people || progress.has_ended()) {
             write_out(&text)?;
@@ -293,15 +307,15 @@ enum Progress {
 }
 
 impl Progress {
-    fn of(workload: &PartialObjectMeta<DynamicObject>) -> Self {
-        let record = WorkloadRecord::read(workload.meta());
+    fn of(workload: &ObjectMeta) -> Self {
+        let record = WorkloadRecord::read(workload);
         // The reported status may be of the rollout before, or of this one before it was undone.
         let is_of = |status: &RolloutStatus, record: &WorkloadRecord| {
             status.revision == record.rollout.revision && status.heading == record.rollout.heading
         };
         // The outcome is reported with the release.
         let is_under_way = |record: &WorkloadRecord| record.is_open() || record.hold.is_some();
-        match (commands::status(workload.meta()), record) {
+        match (commands::status(workload), record) {
             (Some(status), Some(record))
                 if is_under_way(&record) && (status.phase.is_outcome() || !is_of(&status, &record)) =>
             {
@@ -445,7 +459,7 @@ mod tests {
         if !status.is_null() {
             annotations[STATUS_ANNOTATION] = json!(status.to_string());
         }
-        let metadata = json!({ "metadata": { "name": "web", "annotations": annotations } });
+        let metadata = json!({ "name": "web", "annotations": annotations });
         Progress::of(&serde_json::from_value(metadata).unwrap())
     }
 

@@ -1,11 +1,11 @@
 //! `plumb status`: desired, allocated and actual resources of pods, and their resizes; recommendations of VPAs; the
 //! progress of rollouts.
 
-mod explanations;
-mod listing;
-mod usage;
-mod vpa;
-mod watch;
+pub(crate) mod explanations;
+pub(crate) mod listing;
+pub(crate) mod usage;
+pub(crate) mod vpa;
+pub(crate) mod watch;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -212,9 +212,14 @@ impl Status {
         (!self.all_namespaces).then_some(namespace)
     }
 
-    /// Which columns pods have.
+    /// Which columns tables have.
     fn form(&self) -> Form {
         Form { with_namespace: self.all_namespaces, wide: self.output == Some(Output::Wide) }
+    }
+
+    /// Whether the command is about one VPA.
+    fn is_of_one_vpa(&self) -> bool {
+        matches!(self.object, Some(Object::Vpa(_)))
     }
 
     /// The searched namespace.
@@ -262,7 +267,7 @@ fn value(pod: &Pod, boosts: &[BoostView], usage: Option<&Usage>) -> anyhow::Resu
 }
 
 /// The boosts of pods, a line for each.
-fn boost_lines<'a>(pods: impl IntoIterator<Item = (&'a Pod, &'a Vec<BoostView>)>) -> String {
+pub(crate) fn boost_lines<'a>(pods: impl IntoIterator<Item = (&'a Pod, &'a Vec<BoostView>)>) -> String {
     let mut text = String::new();
     for (pod, boosts) in pods {
         for boost in boosts {

@@ -59,7 +59,7 @@ pub(super) async fn show(
 }
 
 /// How far the rollout of a set is.
-enum State {
+pub(super) enum State {
     /// It is reported.
     Rollout(Progress),
     /// The controller refuses the template.
@@ -71,7 +71,7 @@ enum State {
 }
 
 impl State {
-    fn read(set: &CloneSet) -> Self {
+    pub(super) fn read(set: &CloneSet) -> Self {
         let status: CloneSetStatus = set.status.clone().unwrap_or_default();
         if status.observed_generation != set.metadata.generation {
             return Self::Rollout(Progress::Held);
@@ -95,6 +95,16 @@ impl State {
         }
     }
 
+    /// The progress, or a word for what there is instead of a rollout.
+    pub(super) fn into_progress(self) -> Result<Progress, &'static str> {
+        match self {
+            Self::Rollout(progress) => Ok(progress),
+            Self::Refused(_) => Err("Failed"),
+            Self::Unchecked(_) => Err("Waiting"),
+            Self::Updating => Err("Replacing"),
+        }
+    }
+
     fn has_ended(&self) -> bool {
         match self {
             Self::Rollout(progress) => progress.has_ended(),
@@ -113,7 +123,7 @@ impl State {
         }
     }
 
-    fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
+    pub(super) fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
         let for_programs = output.filter(|output| *output != Output::Wide);
         Ok(match (self, for_programs) {
             (Self::Rollout(Progress::None), None) => {

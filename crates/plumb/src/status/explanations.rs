@@ -21,15 +21,24 @@ const REASONS: [&str; 3] = [WAITS, "MemoryPressureGrowth", "MemoryPressureGrowth
 /// The last explanation of each kind, a line for each. Without the right to read events there are none.
 pub(super) async fn explanations(client: &Client, pod: &Pod) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let list = events.list(&ListParams::default().fields(&format!("involvedObject.uid={uid}"))).await;
-    let waits = reading::of(pod)
-        .is_ok_and(|reading| matches!(reading.stage, Stage::Deferred { .. } | Stage::Infeasible { .. }));
-    lines(pod, &list.map(|list| list.items).unwrap_or_default(), waits)
+    let list = events.list(&ListParams::default().fields(&of_pod(pod))).await;
+    from_events(pod, &list.map(|list| list.items).unwrap_or_default())
 }
 
-fn lines(pod: &Pod, events: &[Event], waits: bool) -> String {
+/// The field selector of the events about a pod.
+pub(crate) fn of_pod(pod: &Pod) -> String {
+    format!("involvedObject.uid={}", pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// The last explanation of each kind among the events about a pod, a line for each.
+pub(crate) fn from_events<'a>(pod: &Pod, events: impl IntoIterator<Item = &'a Event>) -> String {
+    let waits = reading::of(pod)
+        .is_ok_and(|reading| matches!(reading.stage, Stage::Deferred { .. } | Stage::Infeasible { .. }));
+    lines(pod, events, waits)
+}
+
+fn lines<'a>(pod: &Pod, events: impl IntoIterator<Item = &'a Event>, waits: bool) -> String {
     let mut last: BTreeMap<&str, (Option<Timestamp>, &str)> = BTreeMap::new();
     for event in events {
         let reason = REASONS.iter().find(|reason| event.reason.as_deref() == Some(**reason));
@@ -52,7 +61,7 @@ fn lines(pod: &Pod, events: &[Event], waits: bool) -> String {
 }
 
 /// When an event was last emitted.
-fn seen_at(event: &Event) -> Option<Timestamp> {
+pub(crate) fn seen_at(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let last = series.map(|time| time.0).or_else(|| event.last_timestamp.as_ref().map(|time| time.0));
     last.or_else(|| event.event_time.as_ref().map(|time| time.0))

@@ -18,23 +18,23 @@ const STARTS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// Which columns pods have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// Whether the namespace is a column.
-    pub(super) with_namespace: bool,
+    pub(crate) with_namespace: bool,
     /// Whether all values have a column.
-    pub(super) wide: bool,
+    pub(crate) wide: bool,
 }
 
 /// What changes by itself: usage and ages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Live<'a> {
-    pub(super) usage: &'a Usage,
-    pub(super) now: Timestamp,
+pub(crate) struct Live<'a> {
+    pub(crate) usage: &'a Usage,
+    pub(crate) now: Timestamp,
 }
 
 /// The output about pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     pub(super) head: Vec<String>,
     /// A row for each container and for pod-level resources.
     pub(super) rows: Vec<Vec<String>>,
@@ -43,7 +43,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn of<'a>(
+    pub(crate) fn of<'a>(
         pods: impl IntoIterator<Item = &'a Pod>,
         form: Form,
         live: Option<Live<'_>>,
@@ -52,30 +52,9 @@ impl Listing {
         let mut why = Vec::new();
         for pod in pods {
             let reading = reading::of(pod)?;
-            let state = State::of(pod);
-            let name = pod.metadata.name.clone().unwrap_or_default();
-            for ((label, values), resize) in reading::values(&reading).zip(reading::words(&reading)) {
-                let mut row = vec![name.clone(), label.to_owned()];
-                if form.with_namespace {
-                    row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
-                }
-                for resource in Resource::ALL {
-                    row.extend(cells(values, resource, form.wide, state.runs()));
-                    row.extend(live.map(|live| {
-                        let used = live.usage.of(pod, label);
-                        used.map_or_else(none, |used| reading::short(&used, resource))
-                    }));
-                }
-                row.push(state.cell(pod, label, resize).to_owned());
-                let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-                row.extend(live.map(|live| age(created, live.now)));
-                if form.wide {
-                    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-                    row.push(node.unwrap_or_else(none));
-                }
-                rows.push(row);
-            }
-            why.extend(state.why(pod, &reading).into_iter().map(|why| format!("{name}: {why}")));
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            rows.extend(self::rows(pod, &reading, form, live));
+            why.extend(self::why(pod, &reading).into_iter().map(|why| format!("{name}: {why}")));
         }
         let mut text = String::new();
         for why in why {
@@ -87,13 +66,46 @@ impl Listing {
     }
 
     /// The table, and why resizes are not applied.
-    pub(super) fn text(mut self) -> String {
+    pub(crate) fn text(mut self) -> String {
         self.rows.insert(0, self.head);
         client::table(&self.rows) + &self.why
     }
 }
 
-fn head(form: Form, is_live: bool) -> Vec<String> {
+/// The rows of a pod: one for each of its [`reading::values`].
+pub(crate) fn rows(pod: &Pod, reading: &Reading, form: Form, live: Option<Live<'_>>) -> Vec<Vec<String>> {
+    let state = State::of(pod);
+    let row = |((label, values), resize): ((&str, &Values), &'static str)| {
+        let mut row = vec![pod.metadata.name.clone().unwrap_or_default(), label.to_owned()];
+        if form.with_namespace {
+            row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
+        }
+        for resource in Resource::ALL {
+            row.extend(cells(values, resource, form.wide, state.runs()));
+            row.extend(live.map(|live| {
+                let used = live.usage.of(pod, label);
+                used.map_or_else(none, |used| reading::short(&used, resource))
+            }));
+        }
+        row.push(state.cell(pod, label, resize).to_owned());
+        let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        row.extend(live.map(|live| age(created, live.now)));
+        if form.wide {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            row.push(node.unwrap_or_else(none));
+        }
+        row
+    };
+    reading::values(reading).zip(reading::words(reading)).map(row).collect()
+}
+
+/// Why a pod does not run, or its resize is not applied.
+pub(crate) fn why(pod: &Pod, reading: &Reading) -> Vec<String> {
+    State::of(pod).why(pod, reading)
+}
+
+/// The names of the columns.
+pub(crate) fn head(form: Form, is_live: bool) -> Vec<String> {
     let namespace = form.with_namespace.then_some("NAMESPACE");
     let mut head: Vec<&str> = namespace.into_iter().chain(["POD", "CONTAINER"]).collect();
     for (plain, desired) in [("CPU", "CPU DESIRED"), ("MEMORY", "MEMORY DESIRED")] {
@@ -216,7 +228,7 @@ fn none() -> String {
 }
 
 /// How long ago a time was, as kubectl writes ages.
-pub(super) fn age(at: Option<Timestamp>, now: Timestamp) -> String {
+pub(crate) fn age(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(none, |at| human_duration(now.duration_since(at).as_secs()))
 }
 

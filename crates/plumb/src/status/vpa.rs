@@ -1,6 +1,6 @@
 //! `plumb status vpa`: what VPAs recommend for all of their containers, and why; and how their pods stand.
 
-pub(super) mod pods;
+pub(crate) mod pods;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -19,15 +19,16 @@ use plumb_vpa_api::{ConditionStatus, VerticalPodAutoscaler, VerticalPodAutoscale
 use plumb_vpa_explain::{VpaExplanation, printable};
 use serde_json::{Value, json};
 
+use super::listing::Form;
 use super::{Object, Status};
 use crate::client::{self, Output, write_out};
 
 /// The message for a cluster without VPAs.
-const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler objects: their CustomResourceDefinition is not installed";
+pub(crate) const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler objects: their CustomResourceDefinition is not installed";
 
 /// VPAs and their pods, in the order of the VPAs.
 #[derive(Default)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     pub(super) vpas: Vec<VerticalPodAutoscaler>,
     pods: Vec<pods::Pods>,
 }
@@ -47,7 +48,7 @@ impl Observed {
     }
 
     /// VPAs with their pods, which are read.
-    pub(super) async fn of(client: &Client, vpas: Vec<VerticalPodAutoscaler>) -> Self {
+    pub(crate) async fn of(client: &Client, vpas: Vec<VerticalPodAutoscaler>) -> Self {
         let pods = pods::read(client, &vpas).await;
         Self { vpas, pods }
     }
@@ -97,7 +98,9 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
                 }
             }
         }
-        Some(Output::Wide) | None => write_out(&text(args, &observed, &explained))?,
+        Some(Output::Wide) | None => {
+            write_out(&text(&observed, args.form(), args.is_of_one_vpa(), &explained))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -152,47 +155,29 @@ async fn explain(
 
 /// VPAs as a table, a line for each container, below it their conditions, the state of their pods (of several VPAs
 /// how many), and the origin of the numbers.
-pub(super) fn text(args: &Status, observed: &Observed, explained: &[VpaExplanation]) -> String {
+pub(crate) fn text(observed: &Observed, form: Form, is_one: bool, explained: &[VpaExplanation]) -> String {
     let Observed { vpas, pods } = observed;
-    let (with_namespace, wide) = (args.all_namespaces, args.output == Some(Output::Wide));
-    let mut head = vec!["VPA", "MODE", "CONTAINER"];
-    for resource in ["CPU", "MEMORY"] {
-        head.extend([resource, "LOWER", "UPPER", "UNCAPPED"]);
+    let mut table = vec![head(form)];
+    table.extend(vpas.iter().flat_map(|vpa| rows(vpa, form)));
+    let why = vpas.iter().flat_map(|vpa| {
+        let namespace = vpa.namespace().filter(|_| form.with_namespace).map(|namespace| namespace + "/");
+        let name = namespace.unwrap_or_default() + &vpa.name_any();
+        why(vpa).into_iter().map(move |why| format!("{name}: {why}"))
+    });
+    let mut below = String::new();
+    for why in why {
+        // Writing to a string does not fail.
+        let _ = writeln!(below, "{}", printable(&why));
     }
-    head.push("CONDITIONS");
-    if wide {
-        head.push("TARGET");
-    }
-    if with_namespace {
-        head.insert(0, "NAMESPACE");
-    }
-    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
-    let mut why = String::new();
-    for vpa in vpas {
-        for row in rows_of(vpa, wide) {
-            let namespace = with_namespace.then(|| vpa.namespace().unwrap_or_default());
-            rows.push(namespace.into_iter().chain(row).collect());
-        }
-        for condition in vpa.status.iter().flat_map(|status| &status.conditions) {
-            let message = condition.message.as_deref().unwrap_or_default();
-            let holds = condition.status == ConditionStatus::True;
-            if (holds || is_expected(&condition.type_.to_string())) && !message.is_empty() {
-                let namespace = vpa.namespace().filter(|_| with_namespace).map(|namespace| namespace + "/");
-                let name = namespace.unwrap_or_default() + &vpa.name_any();
-                let line = format!("{name}: {}: {message}", condition.type_);
-                // Writing to a string does not fail.
-                let _ = writeln!(why, "{}", printable(&line));
-            }
-        }
-    }
-    let mut text = client::table(&rows);
-    if !why.is_empty() {
+    let mut text = client::table(&table);
+    if !below.is_empty() {
         text.push('\n');
-        text.push_str(&why);
+        text.push_str(&below);
     }
-    text.push_str(&match args.object {
-        Some(Object::Vpa(_)) => pods::text(vpas, pods, with_namespace, wide),
-        _ => pods::counts(vpas, pods, with_namespace),
+    text.push_str(&if is_one {
+        pods::text(vpas, pods, form.with_namespace, form.wide)
+    } else {
+        pods::counts(vpas, pods, form.with_namespace)
     });
     for explained in explained {
         text.push('\n');
@@ -201,18 +186,53 @@ pub(super) fn text(args: &Status, observed: &Observed, explained: &[VpaExplanati
     text
 }
 
-fn rows_of(vpa: &VerticalPodAutoscaler, wide: bool) -> Vec<Vec<String>> {
+/// The names of the columns.
+pub(crate) fn head(form: Form) -> Vec<String> {
+    let mut head = vec!["VPA", "MODE", "CONTAINER"];
+    for resource in ["CPU", "MEMORY"] {
+        head.extend([resource, "LOWER", "UPPER", "UNCAPPED"]);
+    }
+    head.push("CONDITIONS");
+    if form.wide {
+        head.push("TARGET");
+    }
+    if form.with_namespace {
+        head.insert(0, "NAMESPACE");
+    }
+    head.into_iter().map(str::to_owned).collect()
+}
+
+/// The messages of the conditions that hold, and of those that are to hold and do not.
+pub(crate) fn why(vpa: &VerticalPodAutoscaler) -> Vec<String> {
+    let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+    let messages = conditions.filter_map(|condition| {
+        let message = condition.message.as_deref().filter(|message| !message.is_empty())?;
+        let type_ = condition.type_.to_string();
+        (condition.status == ConditionStatus::True || is_expected(&type_))
+            .then(|| format!("{type_}: {message}"))
+    });
+    messages.collect()
+}
+
+/// The rows of a VPA: one for each container that it has a recommendation for, or one without numbers.
+pub(crate) fn rows(vpa: &VerticalPodAutoscaler, form: Form) -> Vec<Vec<String>> {
     let none = || "-".to_owned();
     let recommended = recommended(vpa);
     let containers: Vec<Option<&ContainerRecommendation>> =
         if recommended.is_empty() { vec![None] } else { recommended.iter().map(Some).collect() };
     let row = |container: Option<&ContainerRecommendation>| {
-        let mut row = vec![vpa.name_any(), mode(vpa), container.map_or_else(none, |of| of.container.clone())];
+        let namespace = form.with_namespace.then(|| vpa.namespace().unwrap_or_default());
+        let mut row: Vec<String> = namespace.into_iter().collect();
+        row.extend([
+            vpa.name_any(),
+            mode(vpa),
+            container.map_or_else(none, |container| container.container.clone()),
+        ]);
         for resource in Resource::ALL {
             let cell = |of: fn(&ContainerRecommendation) -> &Resources| {
                 let quantity = container.and_then(|container| of(container)[resource]);
                 quantity.map_or_else(none, |quantity| {
-                    if wide { quantity.to_string() } else { short_quantity(resource, quantity) }
+                    if form.wide { quantity.to_string() } else { short_quantity(resource, quantity) }
                 })
             };
             row.extend([
@@ -223,7 +243,7 @@ fn rows_of(vpa: &VerticalPodAutoscaler, wide: bool) -> Vec<Vec<String>> {
             ]);
         }
         row.push(conditions(vpa));
-        if wide {
+        if form.wide {
             row.push(format!("{}/{}", vpa.spec.target_ref.kind, vpa.spec.target_ref.name));
         }
         row
@@ -231,7 +251,8 @@ fn rows_of(vpa: &VerticalPodAutoscaler, wide: bool) -> Vec<Vec<String>> {
     containers.into_iter().map(row).collect()
 }
 
-fn recommended(vpa: &VerticalPodAutoscaler) -> Vec<ContainerRecommendation> {
+/// What a VPA recommends for containers.
+pub(crate) fn recommended(vpa: &VerticalPodAutoscaler) -> Vec<ContainerRecommendation> {
     let recommendation = vpa.status.iter().flat_map(|status| &status.recommendation);
     let containers = recommendation.flat_map(|recommendation| &recommendation.container_recommendations);
     containers.map(ContainerRecommendation::from_api).collect()

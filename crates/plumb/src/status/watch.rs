@@ -28,7 +28,7 @@ use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::listing::{Listing, Live};
-use super::usage::Usage;
+use super::usage::{self, Usage};
 use super::{Object, Status, boost_lines, vpa};
 use crate::client::{Output, check_namespace, refusal, refusal_in, write_out, yaml};
 use crate::reachability;
@@ -42,8 +42,6 @@ pub(super) use vpas::vpas;
 const REDRAW: Duration = Duration::from_millis(250);
 /// How often a terminal is redrawn at least, for the ages on it.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How often usage is read again: as often as metrics-server measures it.
-const USAGE: Duration = Duration::from_secs(15);
 
 /// Shows pods until the command is ended.
 pub(super) async fn pods(client: Client, namespace: &str, args: &Status) -> anyhow::Result<ExitCode> {
@@ -102,8 +100,8 @@ async fn redraw(
     // The first read is at once.
     let usage = stream::unfold((client.clone(), Duration::ZERO), |(client, wait)| async move {
         tokio::time::sleep(wait).await;
-        let usage = Usage::read(&client, only).await;
-        Some((usage, (client, USAGE)))
+        let read = Usage::read(&client, only).await;
+        Some((read, (client, usage::REFRESH)))
     });
     let (mut events, mut usages) = (std::pin::pin!(events), std::pin::pin!(usage));
     let (mut redraw, mut refresh) = (interval(REDRAW), interval(REFRESH));
@@ -183,11 +181,11 @@ fn redraws(args: &Status) -> bool {
 
 /// The last message about the API server, for a terminal that is redrawn: on standard error it would be drawn over.
 #[derive(Clone, Debug, Default)]
-struct Notice(Arc<Mutex<Option<String>>>);
+pub(crate) struct Notice(Arc<Mutex<Option<String>>>);
 
 impl Notice {
     /// A client that reports outages here, or on standard error if nothing is redrawn.
-    fn reporting(&self, client: Client, redraws: bool) -> Client {
+    pub(crate) fn reporting(&self, client: Client, redraws: bool) -> Client {
         if !redraws {
             return reachability::reporting(client);
         }
@@ -197,7 +195,12 @@ impl Notice {
 
     /// The line that reports it, or an empty text.
     fn line(&self) -> String {
-        self.0.lock().as_ref().map_or_else(String::new, |text| format!("plumb: {text}\n"))
+        self.text().map_or_else(String::new, |text| format!("plumb: {text}\n"))
+    }
+
+    /// The message.
+    pub(crate) fn text(&self) -> Option<String> {
+        self.0.lock().clone()
     }
 }
 

@@ -1,5 +1,7 @@
 //! What the commands say when something is out of the ordinary: a restart, a closed pipe, a bad flag, a failed start.
 
+mod top;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

@@ -32,7 +32,7 @@ use crate::status::listing::age;
 use crate::{client, reading};
 
 /// How the pods of a VPA stand, or why that is not known.
-pub(in crate::status) struct Pods {
+pub(crate) struct Pods {
     pods: Vec<PodView>,
     unknown: Option<String>,
 }
@@ -46,7 +46,7 @@ struct Namespace {
 }
 
 /// Reads the pods of VPAs.
-pub(in crate::status) async fn read(client: &Client, vpas: &[VerticalPodAutoscaler]) -> Vec<Pods> {
+pub(crate) async fn read(client: &Client, vpas: &[VerticalPodAutoscaler]) -> Vec<Pods> {
     if vpas.is_empty() {
         return Vec::new();
     }
@@ -173,7 +173,7 @@ fn is_on_nodes_of(vpa: &VerticalPodAutoscaler, node: Option<&Node>) -> bool {
 
 /// The boosts of pods, in the order of the pods. VPAs, which have the durations of boosts, are read only if there are
 /// any.
-pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<BoostView>> {
+pub(crate) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<BoostView>> {
     let targets = Targets::new(client.clone(), TargetConfig::default());
     let mut namespaces: BTreeMap<String, VpaIndex> = BTreeMap::new();
     let mut shown = Vec::new();

@@ -72,7 +72,7 @@ pub(in crate::status) async fn vpas(
                 if redraws {
                     let text = match &observed.vpas[..] {
                         [] => format!("no VPAs in {} yet\n", args.place(namespace)),
-                        _ => text(args, &observed, &[]),
+                        _ => text(&observed, args.form(), args.is_of_one_vpa(), &[]),
                     };
                     screen.draw(&(notice.line() + &text), Size::of_terminal())?;
                 }
@@ -123,7 +123,11 @@ impl Log {
             if before.remove(&vpa).as_ref() != Some(&value) {
                 match objects {
                     Some(output) => print_object(&value, output)?,
-                    None => write_out(&format!("{}\n{}\n", now(), text(args, &one, &[])))?,
+                    None => write_out(&format!(
+                        "{}\n{}\n",
+                        now(),
+                        text(&one, args.form(), args.is_of_one_vpa(), &[])
+                    ))?,
                 }
             }
             self.printed.insert(vpa, value);
