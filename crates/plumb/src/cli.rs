@@ -205,9 +205,10 @@ pub(crate) enum Command {
         sudo plumb image rm my/app:1.2")]
     Image(Image),
     SupportBundle(SupportBundle),
-    /// Print a script that completes commands and flags in a shell.
+    /// Print a script that completes commands, flags and names in a shell.
     ///
-    /// For bash, in this shell: `source <(plumb completion bash)`.
+    /// For bash, in this shell: `source <(plumb completion bash)`. Names of pods, VPAs, workloads and namespaces are those of the
+    /// cluster that the command line selects.
     Completion {
         /// Which shell.
         shell: Shell,

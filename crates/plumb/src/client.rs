@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -19,7 +20,7 @@ pub(crate) use plumb_cluster::block_on;
 use plumb_cluster::data_dir::existing_kubeconfig;
 pub(crate) use plumb_cluster::output::write_out;
 
-use crate::color;
+use crate::{color, completion};
 
 /// Which cluster.
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ pub(crate) struct Target {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig. [default: its current one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::contexts))]
     context: Option<String>,
 }
 
@@ -38,11 +39,20 @@ pub(crate) struct Cluster {
     #[command(flatten)]
     target: Target,
     /// The namespace. [default: that of the context]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", add = ArgValueCompleter::new(completion::namespaces))]
     namespace: Option<String>,
 }
 
 impl Cluster {
+    /// The cluster that flags with these values select.
+    pub(crate) fn new(
+        kubeconfig: Option<PathBuf>,
+        context: Option<String>,
+        namespace: Option<String>,
+    ) -> Self {
+        Self { target: Target { kubeconfig, context }, namespace }
+    }
+
     /// A client, and the namespace that is meant.
     pub(crate) async fn connect(&self) -> anyhow::Result<(Client, String)> {
         let (config, client) = self.config().await?;

@@ -5,6 +5,7 @@
 mod cli;
 mod client;
 mod color;
+mod completion;
 mod dashboard;
 mod help;
 mod image;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     if arguments.next_if(|argument| argument == "load").is_some() {
         return plumb_runtime::load::main(arguments);
     }
+    completion::complete();
     let cli = Cli::parse_from(cli::behind_command(std::env::args_os()));
     color::choose(cli.color);
     let conflict = match &cli.command {
@@ -108,7 +110,7 @@ fn main() -> ExitCode {
         Command::Version => {
             output::write_out(concat!("plumb ", env!("CARGO_PKG_VERSION"), "\n")).map(success)
         }
-        Command::Completion { shell } => help::completion(shell).map(success),
+        Command::Completion { shell } => completion::script(shell).map(success),
         Command::Man { dir } => help::man(&dir).map(success),
         // Both were dealt with before; they are here to be seen, or not, in the list of commands.
         Command::Load { .. } | Command::Shim { .. } => Ok(ExitCode::SUCCESS),

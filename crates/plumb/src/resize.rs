@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Parser};
+use clap_complete::engine::ArgValueCompleter;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use kube::api::{Patch, PatchParams};
@@ -28,7 +29,7 @@ use amounts::Amounts;
 
 use crate::client::{self, Cluster, Output, PodName, block_on, print, write_out};
 use crate::reading::POD_LEVEL;
-use crate::{reading, status};
+use crate::{completion, reading, status};
 
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.
 ///
@@ -43,7 +44,7 @@ use crate::{reading, status};
     plumb resize web --undo")]
 pub(crate) struct Resize {
     /// The pod.
-    #[arg(value_name = "POD")]
+    #[arg(value_name = "POD", add = ArgValueCompleter::new(completion::pods))]
     pod: PodName,
     #[command(flatten)]
     change: Change,

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use kube::api::{DynamicObject, ObjectMeta};
@@ -27,7 +28,7 @@ use serde_json::{Value, json};
 use crate::client::{
     Cluster, Output, block_on, json as json_text, refusal, refusal_in, table, write_out, yaml,
 };
-use crate::color;
+use crate::{color, completion};
 
 pub(crate) use summary::Summary;
 
@@ -71,7 +72,7 @@ enum RolloutCommand {
 #[derive(Debug, Args)]
 struct Named {
     /// The workload: `deploy/web`, `sts/db`, `ds/agent`, or OpenKruise's `cloneset/web`, `asts/db`, `ads/agent`.
-    #[arg(value_name = "KIND/NAME")]
+    #[arg(value_name = "KIND/NAME", add = ArgValueCompleter::new(completion::workloads))]
     workload: Workload,
     #[command(flatten)]
     cluster: Cluster,
@@ -117,6 +118,11 @@ impl FromStr for Workload {
 }
 
 impl Workload {
+    /// Its kind.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     fn named(kind: Kind, name: &str) -> anyhow::Result<Self> {
         if name.is_empty() || name.contains('/') {
             bail!("the name is missing: write deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME");

@@ -13,6 +13,7 @@ use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, Parser};
+use clap_complete::engine::ArgValueCompleter;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -27,9 +28,9 @@ use listing::{Form, Listing, Live};
 use usage::Usage;
 
 use crate::client::{self, Cluster, Output, POD_WORDS, block_on, print, workload_kind, write_out};
-use crate::reading;
 use crate::recommender_flags::Tuning;
 use crate::rollout::{self, Workload};
+use crate::{completion, reading};
 
 /// Show the actual and the desired cpu and memory of containers (request/limit) and the state of their resize; what VPAs
 /// recommend, and why; or the progress of the in-place rollout of a workload.
@@ -47,7 +48,7 @@ use crate::rollout::{self, Workload};
 pub(crate) struct Status {
     /// A pod (`web`, `pod/web`), all pods (`pods`), a VPA (`vpa/web`), all VPAs (`vpa`), or a workload (`deploy/web`,
     /// `sts/db`, `ds/agent`). [default: pods]
-    #[arg(value_name = "OBJECT")]
+    #[arg(value_name = "OBJECT", add = ArgValueCompleter::new(completion::of_status))]
     object: Option<Object>,
     /// Objects of all namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]

@@ -305,7 +305,12 @@ fn shells_and_man_know_every_command() {
     let plumb = || Command::new(env!("CARGO_BIN_EXE_plumb"));
     for shell in ["bash", "zsh", "fish"] {
         let script = plumb().args(["completion", shell]).output().unwrap();
-        assert!(String::from_utf8_lossy(&script.stdout).contains("resize"), "{shell}");
+        assert!(String::from_utf8_lossy(&script.stdout).contains("PLUMB_COMPLETE"), "{shell}");
+        let mut completing = plumb();
+        completing.env("PLUMB_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "1");
+        let offered = completing.args(["--", "plumb", "res"]).output().unwrap();
+        let offered = String::from_utf8_lossy(&offered.stdout).into_owned();
+        assert!(offered.contains("resize") && offered.contains("restore"), "{shell}: {offered}");
     }
     let folder = tempfile::tempdir().unwrap();
     assert!(plumb().args(["man", "--dir"]).arg(folder.path()).status().unwrap().success());

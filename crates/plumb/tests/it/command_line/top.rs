@@ -1,4 +1,4 @@
-//! `plumb top` on a terminal.
+//! `plumb top` on a terminal, and completion of names.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -153,4 +153,33 @@ fn top_without_a_terminal_names_the_command_for_that() {
     let top = Command::new(env!("CARGO_BIN_EXE_plumb")).arg("top").stdin(Stdio::null()).output().unwrap();
     let expected = "plumb: plumb top needs a terminal; `plumb status --watch` prints what changes\n";
     assert_eq!(printed(&top), (Some(1), expected.to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_objects_are_completed_and_an_unreachable_cluster_is_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    create(&pods, "web-1", json!({ "containers": [{ "name": "app", "image": "plumb/load" }] })).await;
+    let complete = |kubeconfig: &str, words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        let index = words.len() + 2;
+        command.env("PLUMB_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index.to_string());
+        command.env("_CLAP_IFS", "\n").args(["--", "plumb"]);
+        command.arg(words[0]).args(["--kubeconfig", kubeconfig]).args(&words[1..]);
+        printed(&command.output().unwrap())
+    };
+    let file = cluster.kubeconfig();
+    let file = file.to_str().unwrap();
+    for (words, expected) in [
+        (&["resize", "we"][..], "web-1"),
+        (&["status", "pod/w"], "pod/web-1"),
+        (&["status", "vp"], "vpa\nvpa/"),
+        (&["status", "-n", "kube-s"], "kube-system"),
+        (&["status", "-n", "kube-system", "we"], ""),
+        (&["status", "--context", "pl"], "plumb"),
+    ] {
+        assert_eq!(complete(file, words), (Some(0), expected.to_owned()), "{words:?}");
+    }
+    let missing = folder.path().join("missing");
+    assert_eq!(complete(missing.to_str().unwrap(), &["resize", "we"]), (Some(0), String::new()));
 }
