@@ -107,7 +107,7 @@ pub(super) const SECTIONS: &[Section] = &[
             elsewhere("LimitRanger checks resizes", "the section about limit ranges above"),
             elsewhere(
                 "Other components whose reading of requests changes",
-                "eviction by node pressure is not built, so its use of requests is not covered; the scheduler's preemption is: `crates/scheduler/tests/it`",
+                "eviction by node pressure compares usage with what is allocated: `crates/node/tests/it/eviction`; the scheduler's preemption: `crates/scheduler/tests/it`",
             ),
         ],
     },

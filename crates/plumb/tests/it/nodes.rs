@@ -4,6 +4,7 @@ pub(crate) mod api;
 mod cpus;
 mod deaths;
 mod downward_api;
+mod eviction;
 mod flow;
 mod hostile;
 mod leaks;
