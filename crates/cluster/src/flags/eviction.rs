@@ -103,6 +103,7 @@ mod tests {
             "nodefs.available<10%",
             "nodefs.inodesFree<5%",
             "imagefs.available<15%",
+            "imagefs.inodesFree<5%",
         ];
         assert_eq!(hard, expected);
         assert!(config.thresholds.iter().all(Threshold::is_hard));

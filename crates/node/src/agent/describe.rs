@@ -142,7 +142,7 @@ mod tests {
         describe_eviction(&eviction, &mut configuration);
         let expected = json!({
             "evictionHard": { "memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
-                              "imagefs.available": "15%" },
+                              "imagefs.available": "15%", "imagefs.inodesFree": "5%" },
             "evictionSoft": { "memory.available": "1536Mi" },
             "evictionSoftGracePeriod": { "memory.available": "1m30s" },
             "evictionMinimumReclaim": { "nodefs.available": "5Gi" },

@@ -115,8 +115,7 @@ pub struct Thresholds(pub BTreeMap<Signal, Amount>);
 
 impl Thresholds {
     /// The hard thresholds of the kubelet.
-    pub const DEFAULT: &'static str =
-        "imagefs.available<15%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%";
+    pub const DEFAULT: &'static str = "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%";
 }
 
 impl Default for Thresholds {
@@ -127,6 +126,7 @@ impl Default for Thresholds {
             (Signal::NodeFsAvailable, Amount::Percentage(10_000)),
             (Signal::NodeFsInodesFree, Amount::Percentage(5_000)),
             (Signal::ImageFsAvailable, Amount::Percentage(15_000)),
+            (Signal::ImageFsInodesFree, Amount::Percentage(5_000)),
         ]))
     }
 }
