@@ -1,7 +1,6 @@
 //! The text of `plumb status` as lines of a terminal.
 //!
-//! That text has the colours of [`crate::color`] in it. All else that a terminal would act on is escaped here once more,
-//! whoever made the text.
+//! That text has the colours of [`crate::color`] in it. All else that a terminal would act on is escaped here once more.
 
 use plumb_vpa_explain::printable;
 use ratatui::style::{Color, Style};
