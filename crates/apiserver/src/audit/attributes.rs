@@ -129,7 +129,7 @@ mod tests {
             (Method::POST, "/api/v1/namespaces/a/pods/b/exec?command=ls", "create", "a", "b", true),
             (Method::DELETE, "/api/v1/namespaces/a/pods", "deletecollection", "a", "", false),
             (Method::PUT, "/api/v1/namespaces/a", "update", "a", "a", false),
-            (Method::GET, "/api/v1/pods?watch=perhaps", "list", "", "", false),
+            (Method::GET, "/api/v1/pods?watch=0", "list", "", "", false),
         ];
         for (method, uri, verb, namespace, name, is_long_running) in table {
             let found = attributes(method, uri);

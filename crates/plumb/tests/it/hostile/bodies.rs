@@ -323,7 +323,6 @@ fn bad_addresses() -> Vec<Bad> {
             "Timeout",
             "Too large resource version",
         ),
-        parameter("a watch that may be", "watch=perhaps"),
         parameter("a watch of another time", "watch=1&timeoutSeconds=1e30"),
         parameter("a query that is not UTF-8", "labelSelector=%ff"),
         get("a path that is not UTF-8", "/api/v1/namespaces/%ff/configmaps"),
