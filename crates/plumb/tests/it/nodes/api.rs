@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -20,12 +20,20 @@ use serde_json::json;
 use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, pods, until};
 use crate::it::cluster::Cluster;
 
-/// A variable of a process.
+/// A variable of the process of a container. A container is reported as running a moment before its program takes the place of
+/// the runtime's own, which has another environment.
 pub(crate) fn variable(pid: i64, name: &str) -> String {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
     let prefix = format!("{name}=");
-    let all = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    all.into_iter().find_map(|entry| Some(entry.strip_prefix(&prefix)?.to_owned())).unwrap()
+    loop {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let mut all = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        if let Some(value) = all.find_map(|entry| Some(entry.strip_prefix(&prefix)?.to_owned())) {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "the process {pid} has no variable {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// What the API server answers to `GET /version` when a process asks it, from that process's network.
