@@ -145,7 +145,7 @@ fn updates(
 }
 
 impl Updates {
-    /// The next events, or a comment if there is none for a while. `None` if the feed has ended.
+    /// The next events, or a comment if nothing changes for a while. `None` if the feed has ended.
     async fn next(&mut self) -> Option<String> {
         if std::mem::take(&mut self.is_first) {
             // Also the time in milliseconds after which the browser connects again.

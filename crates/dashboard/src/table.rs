@@ -62,7 +62,7 @@ impl Tone {
 /// A cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
-    /// A text; empty if there is none.
+    /// A text, which may be empty.
     Text(String),
     /// A text that links to another page.
     Link {

@@ -101,7 +101,7 @@ fn query_of(parameters: &[(&str, &String)]) -> String {
 }
 
 impl View {
-    /// The page of a path and a query; `None` if there is none.
+    /// The page of a path and a query; `None` if no page has the path.
     pub(crate) fn from_url(path: &str, query: &[(String, String)]) -> Option<Self> {
         let parts: Option<Vec<String>> = path.strip_prefix('/')?.split('/').map(decoded).collect();
         let parts = parts?;

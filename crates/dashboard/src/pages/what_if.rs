@@ -24,7 +24,7 @@ use crate::view::Requests;
 /// The response of the API server to a dry run.
 pub(super) type DryRun = Result<(), String>;
 
-/// The pod with other requests in one container, and the patch that makes it so; or why there is none.
+/// The pod with other requests in one container, and the patch that makes it so; or why they cannot be made.
 pub(super) fn resized(pod: &Pod, requests: &Requests) -> Result<(Pod, Value), String> {
     let mut pod = pod.clone();
     let spec = pod.spec.as_mut().ok_or("the pod has no containers")?;

@@ -19,7 +19,7 @@ const OTHER_LINES: u16 = 4;
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) tab: Tab,
-    /// The namespace that is shown; all if there is none.
+    /// The namespace that is shown; `None` shows all of them.
     pub(super) namespace: Option<String>,
     /// Whether the pods of all namespaces are observed.
     pub(super) reads_all_pods: bool,
