@@ -1,11 +1,10 @@
 //! The table of resize cases against `plumb up`: with virtual pods, and with real containers in real cgroups.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use plumb_conformance::{Case, Cgroups, Dialect, Gate, Options, Target, Verdict, matches, run, skips, table};
-use plumb_oci::RegistryConfig;
-use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
 
 use super::cluster::Cluster;
@@ -239,7 +238,7 @@ async fn holds_for(
     let said = cluster.said();
     drop(cluster);
     if is_real {
-        clear(&data).await;
+        clear(&data);
     }
     assert!(failed.is_empty(), "{failed:#?}\n{said}");
 }
@@ -291,19 +290,10 @@ async fn fails(
     failed
 }
 
-/// Removes what the containers of a data directory left on the machine.
-pub(crate) async fn clear(data: &Path) {
-    let config = Config {
-        data_dir: data.to_owned(),
-        cgroups: Layout::detect().unwrap(),
-        shim: (env!("CARGO_BIN_EXE_plumb").into(), vec!["shim".to_owned()]),
-        pod_network: None,
-        cluster_network: None,
-        mtu: None,
-        masquerade: false,
-        guard_window: plumb_runtime::builtin::GUARD_WINDOW,
-        registry: RegistryConfig::default(),
-        load: None,
-    };
-    Builtin::open(config).await.unwrap().clear().await.unwrap();
+/// Removes what a stopped cluster left on the machine, as a user does. The rules of its Services are part of that: each packet of
+/// the machine passes through those of every cluster.
+pub(crate) fn clear(data: &Path) {
+    let mut down = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    let down = down.args(["down", "--data-dir"]).arg(data).stdin(Stdio::null()).output().unwrap();
+    assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
 }

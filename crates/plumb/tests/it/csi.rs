@@ -103,5 +103,5 @@ async fn a_driver_attaches_and_mounts_volumes_that_outlive_their_pods_and_a_kill
     let unstaged = driver.calls().into_iter().filter(|call| call == "NodeUnstageVolume").count();
     assert_eq!((unstaged, starts()), (2, 1));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -136,5 +136,5 @@ async fn a_container_has_the_limit_that_the_server_was_started_with() {
     assert_eq!(limits_of(container.unwrap()).0, 777);
     assert!(limits_of(cluster.pid()).0 > 777);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -84,7 +84,7 @@ async fn a_command_reads_prints_and_ends_as_it_would_anywhere() {
         .unwrap();
     assert!(text(&done.stdout).contains("terminal"), "{}", text(&done.stdout));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +101,7 @@ async fn a_command_ends_with_the_client_that_asked_for_it() {
     kill(&mut child);
     super::nodes::machine::soon("ended", || !runs("86399")).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 /// Whether anything on this machine sleeps for so long.

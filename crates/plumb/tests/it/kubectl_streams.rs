@@ -65,7 +65,7 @@ async fn kubectl_attaches_and_follows_logs() {
     soon("ended", || !runs("86396")).await;
     kill(&mut follow);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +121,7 @@ async fn kubectl_forwards_ports() {
         ended.recv().await.unwrap();
     }
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,7 +167,7 @@ async fn kubectl_copies_large_files_both_ways_and_debugs() {
     assert_eq!(status.status.unwrap().phase.as_deref(), Some("Running"));
     assert!(kubectl(&cluster, &["describe", "pod", "web"], "").contains("Ephemeral Containers:"));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,5 +190,5 @@ async fn kubectl_filters_logs() {
         ""
     );
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -92,7 +92,7 @@ async fn the_cgroup_of_all_pods_has_what_is_not_reserved() {
     let cluster = machine.start(&["--enforce-node-allocatable", "none"]);
     soon("unlimited", || pods.read().unwrap().memory_limit.is_none_or(|limit| limit < 0)).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,5 +110,5 @@ async fn a_limit_of_all_pods_below_what_they_use_kills_none() {
     assert_eq!(status.container_statuses.unwrap()[0].restart_count, 0);
     assert_eq!(pods.oom_kills().unwrap(), 0);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -121,7 +121,7 @@ async fn the_data_of_a_claim_outlives_its_pod_and_a_killed_cluster_and_is_remove
     assert!(!path.exists());
     assert!(outside.path().join("kept").exists());
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 /// A file system in memory, unmounted when this is dropped.
@@ -227,7 +227,7 @@ async fn small_and_read_only_disks_and_claims_that_are_deleted_are_events_and_lo
     assert!(!path.exists());
     drop(cluster);
     drop(disk);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -213,5 +213,5 @@ async fn a_database_loses_no_committed_row_when_its_pod_its_agent_and_the_cluste
     let lost: Vec<&u64> = committed.iter().filter(|number| !found.contains(number)).collect();
     assert!(lost.is_empty(), "lost {lost:?} of {} committed rows", committed.len());
     drop((second_agent, cluster));
-    machine.clear().await;
+    machine.clear();
 }

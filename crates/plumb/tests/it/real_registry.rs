@@ -449,5 +449,5 @@ async fn real_registry_pods_run_its_images_with_the_words_and_the_credentials_of
     create(&pods, &app("of-account", &closed.image("test/account:1"), &by_account)).await;
     until(&pods, "of-account", "ready", ready).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -197,7 +197,7 @@ async fn commands_and_containers_are_streamed_over_websockets_and_spdy() {
     drop(socket);
     super::nodes::machine::soon("ended", || !runs("86397")).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,7 +273,7 @@ async fn ports_of_a_pod_are_forwarded_and_closed_with_the_client() {
     drop(socket);
     soon(ended.recv()).await.unwrap();
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 mod tunnel {
@@ -477,7 +477,7 @@ async fn pods_and_services_are_proxied_to() {
         assert_eq!(ask(Method::GET, format!("{services}/{name}/proxy/x")).await.status(), 200, "{name}");
     }
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -542,5 +542,5 @@ async fn an_ephemeral_container_comes_into_a_pod_that_runs() {
     .await;
     assert_eq!(ended.status.unwrap().phase.as_deref(), Some("Running"));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -103,6 +103,6 @@ async fn a_pod_is_resized_deferred_and_infeasible_as_the_walk_through_shows() {
 
     drop(cluster);
     if is_real {
-        clear(&data).await;
+        clear(&data);
     }
 }

@@ -22,7 +22,7 @@ async fn a_pod_address_in_the_status_does_not_lead_the_pod_proxy_to_the_loopback
     start_with(&cluster, json!({})).await;
     proxies_to_a_changing_pod_address(&cluster).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 /// Asks for the proxy of the pod `web` while its status changes.

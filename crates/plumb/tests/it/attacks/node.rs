@@ -42,7 +42,7 @@ async fn a_pod_that_forks_without_end_gets_no_more_processes_than_the_limit() {
     start_with(&cluster, json!({ "command": ["sh", "-c", FORKS] })).await;
     processes_up_to_the_limit(&machine.data(), &cluster).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +53,7 @@ async fn a_pod_has_a_limit_of_processes_by_default() {
     let group = group_of_web(&machine.data(), &cluster).await;
     assert_eq!(group.read().unwrap().pids_limit, Some(4096));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,5 +103,5 @@ async fn a_port_forward_does_not_open_connections_without_end() {
     let _streams = (open(&handle, &headers("error")).await, open(&handle, &headers("data")).await);
     wire::soon(accepts.recv()).await.unwrap();
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -34,7 +34,7 @@ async fn a_pod_has_no_more_attached_clients_and_commands_than_the_limit() {
     start_with(&cluster, json!({})).await;
     sessions_beyond_the_limit(&cluster).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 /// Opens sessions of the pod `web` until its agent refuses one.

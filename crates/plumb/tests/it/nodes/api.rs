@@ -114,7 +114,7 @@ async fn a_pod_reaches_the_api_server_by_the_service_and_by_its_endpoints() {
     let answer = version_from(pid, endpoint, authority);
     assert!(answer.contains("gitVersion"), "{answer}");
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,7 +58,7 @@ async fn a_container_with_whole_cpus_is_alone_on_them_and_stays_there_over_resta
     api.delete("whole", &DeleteParams::default()).await.unwrap();
     soon("shared again", || shares.cpus(&c) == all).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -80,5 +80,5 @@ async fn the_burstable_class_weighs_the_requests_of_its_pods_and_best_effort_nex
     }
     soon("weighed", || class.class_weighs("burstable", 0)).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -67,5 +67,5 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
         plumb_testkit::until_gone(&api, &name).await;
         cluster.stop();
     }
-    machine.clear().await;
+    machine.clear();
 }

@@ -87,5 +87,5 @@ async fn the_downward_api_shows_what_is_allocated_and_never_what_the_spec_reques
     soon("192 MiB in the file", || shown(&taken).1 == "192").await;
     assert_eq!(restarts(&taken), 1);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -43,5 +43,5 @@ async fn pods_that_exceed_limits_of_their_local_storage_are_evicted_and_others_r
     }
     assert_eq!(phase(&pods.get("within").await.unwrap()), Some("Running"));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -104,5 +104,5 @@ async fn a_second_resize_during_the_first_conflicts_with_its_report_and_is_decid
     assert_eq!(groups.number(&container, Figure::CpuQuota), Some(150_000));
     assert_eq!(id(&before, "c"), container);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

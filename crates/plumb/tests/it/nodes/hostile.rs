@@ -40,7 +40,7 @@ async fn a_pod_cannot_set_a_sysctl_of_the_machine() {
     }
     assert_eq!(fs::read_to_string(SETTING).unwrap(), before);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,5 +74,5 @@ async fn a_termination_message_that_is_a_fifo_blocks_no_pod() {
         assert_eq!(message, "Error on reading termination log /message: not a regular file");
     }
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

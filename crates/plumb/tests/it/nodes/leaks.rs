@@ -56,7 +56,7 @@ async fn pods_that_come_and_go_leave_no_cgroup_mount_interface_process_or_file()
     };
     assert!(is_soon(is_clean).await, "{after:#?}, before: {before:#?}");
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 /// What there is of a cluster on the machine.

@@ -42,8 +42,8 @@ impl Machine {
     }
 
     /// Removes what is left on the machine.
-    pub(crate) async fn clear(self) {
-        clear(&self.data()).await;
+    pub(crate) fn clear(self) {
+        clear(&self.data());
     }
 }
 

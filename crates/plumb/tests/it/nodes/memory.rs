@@ -52,7 +52,7 @@ async fn a_limit_below_the_usage_kills_no_process_is_reported_and_completes_once
     assert_eq!(groups.number(&container, Figure::MemoryLimit), Some(64 * MIB));
     assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "no process was killed");
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_program_that_allocates_1_mib_per_ms_while_the_limit_drops_is_not_kill
     assert_eq!((status.restart_count, status.ready), (0, true), "it was not killed");
     assert!(groups.pid(&container).is_some());
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_
     assert_eq!(memory_limit(&after), "1Gi");
     assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "it was not killed");
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_li
     assert_eq!(groups.number(&holder, Figure::MemoryLimit), Some(192 * MIB));
     assert_eq!((memory_limit(&back), restarts(&back, "holder")), ("64Mi".to_owned(), (0, true)));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 /// The memory limit of the container `c` as its status reports it.

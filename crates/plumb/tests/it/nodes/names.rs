@@ -72,5 +72,5 @@ async fn resolve() {
     let refused = services.create(&PostParams::default(), &serde_json::from_value(other).unwrap()).await;
     assert!(refused.unwrap_err().to_string().contains("provided IP is already allocated"));
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }

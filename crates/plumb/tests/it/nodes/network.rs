@@ -122,7 +122,7 @@ fn pods_of_two_clusters_reach_other_networks_and_are_reached_at_host_ports() {
 
         // What ends and is removed of one cluster is none of the other's.
         second.stop();
-        two.clear().await;
+        two.clear();
         TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8081).into(), TIMEOUT).unwrap_err();
         // Pods and their rules outlive the agent.
         first.stop();
@@ -136,7 +136,7 @@ fn pods_of_two_clusters_reach_other_networks_and_are_reached_at_host_ports() {
         let client = TcpStream::connect_timeout(&local, TIMEOUT).unwrap();
         assert_eq!(caller(&listener, client), web.gateway());
         first.stop();
-        one.clear().await;
+        one.clear();
         TcpStream::connect_timeout(&local, TIMEOUT).unwrap_err();
     });
 }
@@ -174,7 +174,7 @@ fn pods_and_their_node_reach_each_other_over_tcp_and_udp() {
             assert_eq!(client.recv(&mut piece).unwrap(), 5);
         }
         cluster.stop();
-        machine.clear().await;
+        machine.clear();
     });
 }
 
@@ -224,7 +224,7 @@ fn probes_and_hooks_reach_the_pod_in_its_network() {
         let stopped = || asked.recv_timeout(TIMEOUT).unwrap() == "/stop";
         while !stopped() {}
         cluster.stop();
-        machine.clear().await;
+        machine.clear();
     });
 }
 
@@ -252,7 +252,7 @@ fn a_pod_whose_host_port_is_in_use_says_so() {
         };
         tokio::time::timeout(TIMEOUT, found).await.unwrap();
         cluster.stop();
-        machine.clear().await;
+        machine.clear();
     });
 }
 
@@ -273,6 +273,6 @@ fn a_pod_gets_the_resolver_configuration_of_the_flag() {
             "search example.com\nnameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\n";
         assert_eq!(found, expected);
         cluster.stop();
-        machine.clear().await;
+        machine.clear();
     });
 }

@@ -107,6 +107,6 @@ fn pods_have_the_connections_that_policies_allow_from_their_first_packet_on() {
         }
         becomes(&near, to, true).await;
         cluster.stop();
-        machine.clear().await;
+        machine.clear();
     });
 }

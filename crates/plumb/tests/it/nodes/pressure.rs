@@ -86,7 +86,7 @@ async fn ramps_in_two_containers_at_once_grow_to_what_they_need_and_none_is_kill
         event(&cluster, "ramps", "MemoryPressureGrowth", "container a was raised from 64Mi to ").await;
     assert!(message.contains("held"), "{message}");
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_leak_without_end_is_killed_at_its_maximum_and_an_event_says_so() {
     let killed = until(&pods, "leak", "restarted", |pod| status(pod, "c").0 > 0).await;
     assert_eq!(limit(&killed, "c").parse::<Quantity>().unwrap().units(), Ok(150_000_000));
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_container_whose_growth_a_quota_refuses_is_killed_and_an_event_says_wh
     let killed = until(&pods, "poor", "restarted", |pod| status(pod, "c").0 > 0).await;
     assert_eq!(limit(&killed, "c"), "64Mi");
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test]
@@ -134,5 +134,5 @@ async fn a_container_on_a_full_node_is_killed_and_an_event_names_who_holds_the_m
     event(&cluster, "late", "MemoryPressureGrowthFailed", expected).await;
     until(&pods, "late", "restarted", |pod| status(pod, "c").0 > 0).await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -161,7 +161,7 @@ async fn containers_of_any_user_read_objects_and_fields_of_their_pod() {
         assert_eq!(groups, [1001], "{name}");
     }
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }
 
 /// The files below a folder whose names begin so.
@@ -192,7 +192,7 @@ async fn logs_are_rotated_at_the_size_of_the_flag_and_as_many_are_kept_as_it_say
     let text: String = logs.iter().map(|log| fs::read_to_string(log).unwrap()).collect();
     assert!(text.contains(" line 49999\n") && !text.contains(" line 0\n"), "{} bytes", text.len());
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,7 +217,7 @@ async fn containers_of_any_user_share_empty_directories_on_disk_and_in_memory() 
         assert_eq!(printed(&api, "shared", name).await, format!("{files}{files}tmpfs\n{there}"));
     }
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }
 
 /// The reason for which the first container of a pod waits.
@@ -279,7 +279,7 @@ async fn parts_of_volumes_are_mounted_at_paths_that_are_expanded() {
     api.patch("later", &PatchParams::default(), &note).await.unwrap();
     assert_eq!(printed(&api, "later", "main").await, "here\n");
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,7 +321,7 @@ async fn a_pod_has_the_names_and_the_resolver_that_it_asks_for() {
     assert!(text.starts_with("# Kubernetes-managed hosts file (host network).\n"), "{text}");
     assert!(text.contains(&fs::read_to_string("/etc/hosts").unwrap()), "{text}");
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -361,7 +361,7 @@ async fn a_container_is_reported_as_running_after_its_post_start_hook_and_stops_
     })
     .await;
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -413,5 +413,5 @@ async fn a_container_says_why_it_ended_and_one_that_is_not_live_is_restarted() {
         assert_eq!((status.restart_count, status.ready), (0, ready), "{name}");
     }
     cluster.stop();
-    machine.clear().await;
+    machine.clear();
 }

@@ -31,7 +31,7 @@ async fn containers_run_on_when_a_cluster_stops_and_starts_again() {
     let status = after.status.unwrap().container_statuses.unwrap().remove(0);
     assert_eq!(status.restart_count, 0);
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn a_container_directory_that_was_partly_removed_by_hand_is_cleaned_up() {
     let api = pods(&cluster).await;
     until(&api, "web", "settled", is_settled).await;
     assert!(cluster.stop().success());
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn other_users_of_the_machine_are_kept_out_of_what_pods_have() {
         let mode = entry.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{}", entry.path().display());
     }
-    machine.clear().await;
+    machine.clear();
 }
 
 #[tokio::test(flavor = "multi_thread")]

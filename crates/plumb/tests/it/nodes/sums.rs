@@ -68,7 +68,7 @@ async fn limits_of_containers_stay_within_their_pods_throughout() {
     over.store(true, Ordering::Relaxed);
     let broken = watcher.join().unwrap();
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
     assert_eq!(broken, Vec::<String>::new());
     assert!(looks.load(Ordering::Relaxed) > 100);
 }

@@ -63,5 +63,5 @@ async fn the_usage_of_a_container_is_shown_by_kubectl_top() {
     })
     .await;
     drop(cluster);
-    machine.clear().await;
+    machine.clear();
 }

@@ -75,7 +75,7 @@ fn a_service_reaches_its_pod_from_pods_and_the_machine_whether_or_not_the_agent_
         until(&api, "web", "running", is_settled).await;
         all_reach();
         cluster.stop();
-        machine.clear().await;
+        machine.clear();
         TcpStream::connect_timeout(&local, ATTEMPT).unwrap_err();
     });
 }
