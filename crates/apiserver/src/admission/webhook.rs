@@ -129,7 +129,8 @@ impl Webhooks {
                 round.called.push(index);
             }
         }
-        round.left = Some(new.clone());
+        // Of a round that called no webhook that may be called again, nothing is compared.
+        round.left = (!round.called.is_empty()).then(|| new.clone());
         round.number += 1;
         Ok(())
     }
