@@ -54,6 +54,7 @@ use crate::static_pods::{self, StaticPods};
 use crate::status_patch::StatusLimiter;
 use crate::sysctls::{self, Allowlist, UnsafeSysctls};
 use crate::unsupported;
+use crate::usage::MachineCpu;
 use crate::volumes::{LocalVolumes, Volumes, VolumesConfig};
 use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_finished};
 
@@ -63,6 +64,8 @@ pub struct Config {
     pub setup: Setup,
     /// The machine that the node is on.
     pub machine: Arc<Machine>,
+    /// The root of the kernel's files, if the node is the whole machine: the idle CPU of others is what no pod requests.
+    pub kernel_files: Option<PathBuf>,
     /// The node's health.
     pub health: watch::Receiver<NodeHealth>,
     /// The API client with the node's identity.
@@ -258,6 +261,7 @@ impl Agent {
             client: client.clone(),
             sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
             memory,
+            machine_cpu: config.kernel_files.map(|root| MachineCpu { root, cpus: machine.cpus }),
             workers: Workers::default(),
             static_pods: config.pod_manifest_path.map(StaticPods::new),
             shutting_down: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
-use plumb_resize::resource::Resource;
+use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::status::Allocation;
 use plumb_runtime::types::CpuSet;
 use plumb_store::{Event, Ticket};
@@ -203,9 +203,9 @@ impl AllocationManager {
         self.state.lock().allocator.verdict(uid, desired)
     }
 
-    /// The memory that the node has left for a pod beside what counts for it already.
-    pub(crate) fn memory_left(&self, uid: &str) -> i64 {
-        self.state.lock().allocator.memory_left(uid)
+    /// What the node has left for a pod beside what counts for it already.
+    pub(crate) fn left(&self, uid: &str) -> Amounts {
+        self.state.lock().allocator.left(uid)
     }
 
     /// Who holds a resource of the node, as an event of this pod may say.

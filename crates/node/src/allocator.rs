@@ -225,10 +225,10 @@ impl Allocator {
         &self.ledger
     }
 
-    /// The memory that the node has left for a pod beside what counts for it already.
-    pub fn memory_left(&self, uid: &str) -> i64 {
+    /// What the node has left for a pod beside what counts for it already.
+    pub fn left(&self, uid: &str) -> Amounts {
         let available = self.ledger.available_to(uid);
-        available.free().less(available.held).memory
+        available.free().less(available.held)
     }
 
     /// Who holds a resource of the node, as an event of this pod may say.

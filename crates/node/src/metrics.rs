@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plumb_metrics::{CounterVec, Histogram, LabelValue, Text, Unit};
+use plumb_resize::resource::{PerResource, Resource};
 
 use probes::ProbeSeries;
 pub use probes::ProbedContainer;
@@ -77,7 +78,7 @@ pub enum Pending {
     Infeasible,
 }
 
-/// The result of an attempt to raise a memory limit under pressure.
+/// The result of an attempt to raise a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowthResult {
     /// The limit was raised.
@@ -86,8 +87,10 @@ pub enum GrowthResult {
     Refused,
     /// The API server could not be reached in time.
     Failed,
-    /// The node has no memory left.
+    /// The node has nothing left.
     NodeFull,
+    /// The node has no idle CPU.
+    NodeBusy,
 }
 
 impl GrowthResult {
@@ -97,6 +100,7 @@ impl GrowthResult {
             Self::Refused => "refused",
             Self::Failed => "failed",
             Self::NodeFull => "node_full",
+            Self::NodeBusy => "node_busy",
         }
     }
 }
@@ -113,8 +117,8 @@ pub struct Metrics {
     in_progress: AtomicI64,
     actuated: [Histogram; 2],
     altogether: Histogram,
-    growths: CounterVec<1>,
-    growth_took: Histogram,
+    growths: PerResource<CounterVec<1>>,
+    growth_took: PerResource<Histogram>,
     operations: Mutex<BTreeMap<&'static str, Operation>>,
     evictions: CounterVec<1>,
     eviction_stats_ages: Mutex<BTreeMap<&'static str, Histogram>>,
@@ -139,8 +143,8 @@ impl Default for Metrics {
             in_progress: AtomicI64::default(),
             actuated: [Histogram::new(Unit::Number, ACTUATION), Histogram::new(Unit::Number, ACTUATION)],
             altogether: Histogram::new(Unit::Time, ALTOGETHER),
-            growths: CounterVec::default(),
-            growth_took: Histogram::new(Unit::Time, ALTOGETHER),
+            growths: PerResource::default(),
+            growth_took: PerResource::of(|_| Histogram::new(Unit::Time, ALTOGETHER)),
             operations: Mutex::default(),
             evictions: CounterVec::default(),
             eviction_stats_ages: Mutex::default(),
@@ -206,14 +210,14 @@ impl Metrics {
         self.altogether.observe_duration(took);
     }
 
-    /// A container came near its memory limit, with this result.
-    pub fn growth(&self, result: GrowthResult) {
-        self.growths.inc([result.name().into()]);
+    /// A container came near its memory limit, or was throttled at its CPU limit, with this result.
+    pub fn growth(&self, resource: Resource, result: GrowthResult) {
+        self.growths[resource].inc([result.name().into()]);
     }
 
-    /// A memory limit was raised this long after the notification that usage is near it.
-    pub fn growth_took(&self, took: Duration) {
-        self.growth_took.observe_duration(took);
+    /// A limit was raised this long after the notification that memory usage is near it, or the last sample of throttling.
+    pub fn growth_took(&self, resource: Resource, took: Duration) {
+        self.growth_took[resource].observe_duration(took);
     }
 
     /// A probe of a container has a result: `successful`, `failed` or `unknown`.
@@ -302,13 +306,28 @@ impl Metrics {
         text.histogram(name, "from when the node received a resize until it was completed and reported");
         self.altogether.render(text, name, &[], |_| true);
         let name = "plumb_memory_pressure_growths_total";
-        self.growths.render(text, name, "memory limits that were to be raised under pressure", ["result"]);
+        self.growths.memory.render(
+            text,
+            name,
+            "memory limits that were to be raised under pressure",
+            ["result"],
+        );
         let name = "plumb_memory_pressure_growth_seconds";
         text.histogram(
             name,
             "from the notification that usage is near a memory limit until the limit was raised",
         );
-        self.growth_took.render(text, name, &[], |_| true);
+        self.growth_took.memory.render(text, name, &[], |_| true);
+        let name = "plumb_throttling_growths_total";
+        self.growths.cpu.render(
+            text,
+            name,
+            "CPU limits of throttled containers that were to be raised",
+            ["result"],
+        );
+        let name = "plumb_throttling_growth_seconds";
+        text.histogram(name, "from the last sample of throttling until the CPU limit was raised");
+        self.growth_took.cpu.render(text, name, &[], |_| true);
     }
 
     fn evictions(&self, text: &mut Text) {
@@ -358,8 +377,10 @@ mod tests {
         metrics.in_progress(true);
         metrics.actuated(true, Duration::from_millis(40));
         metrics.end_to_end(Duration::from_millis(7));
-        metrics.growth(GrowthResult::NodeFull);
-        metrics.growth_took(Duration::from_millis(3));
+        metrics.growth(Resource::Memory, GrowthResult::NodeFull);
+        metrics.growth_took(Resource::Memory, Duration::from_millis(3));
+        metrics.growth(Resource::Cpu, GrowthResult::NodeBusy);
+        metrics.growth_took(Resource::Cpu, Duration::from_millis(5));
         metrics.operation("update_container", Duration::from_millis(1), false);
         metrics.evicted("memory.available");
         metrics.eviction_stats_age("memory.available", Duration::from_millis(3));
@@ -389,6 +410,8 @@ mod tests {
             "plumb_resize_end_to_end_seconds_sum 0.007",
             "plumb_memory_pressure_growths_total{result=\"node_full\"} 1",
             "plumb_memory_pressure_growth_seconds_sum 0.003",
+            "plumb_throttling_growths_total{result=\"node_busy\"} 1",
+            "plumb_throttling_growth_seconds_sum 0.005",
             "kubelet_runtime_operations_errors_total{operation_type=\"update_container\"} 1",
             "kubelet_evictions{eviction_signal=\"memory.available\"} 1",
             "kubelet_eviction_stats_age_seconds_bucket{eviction_signal=\"memory.available\",le=\"0.005\"} 1",

@@ -31,6 +31,7 @@ use crate::services::Services;
 use crate::static_pods::StaticPods;
 use crate::status_patch::StatusLimiter;
 use crate::sysctls::Allowlist;
+use crate::usage::MachineCpu;
 use crate::volumes::Volumes;
 use crate::worker::Message;
 
@@ -65,6 +66,8 @@ pub(crate) struct Node {
     pub(crate) sysctls: Allowlist,
     /// The machine's memory, which OOM scores are relative to.
     pub(crate) memory: i64,
+    /// The CPUs of the machine; none if the node is not the whole machine.
+    pub(crate) machine_cpu: Option<MachineCpu>,
     pub(crate) workers: Workers,
     pub(crate) static_pods: Option<StaticPods>,
     /// None if the node evicts no pods under pressure, such as a virtual one.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::Clock;
 use crate::register::spread;
 
-pub(crate) use machine::usage as machine_usage;
+pub(crate) use machine::{MachineCpu, usage as machine_usage};
 pub(crate) use rates::Rates;
 
 /// The configuration of the measurement.

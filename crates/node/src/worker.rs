@@ -20,6 +20,7 @@ mod error;
 mod failures;
 mod growth;
 mod image;
+mod message;
 mod pin;
 mod probes;
 mod request;
@@ -42,19 +43,18 @@ use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
 use plumb_resize::status::Allocation;
 use plumb_runtime::Confirmation;
-use plumb_runtime::types::{ContainerId, MemoryPressure};
+use plumb_runtime::types::ContainerId;
 use plumb_supervise::Exponential;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::allocation_manager::Trigger;
-use crate::allocator::{AllocationResult, PodInfo};
+use crate::allocator::PodInfo;
 use crate::journal::Entry;
 use crate::lifecycle::{
     Action, Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase,
 };
 use crate::node::Node;
 use crate::observe::{self, ActuatedResources, Observation, Outdated, observe, read_back};
-use crate::probe::ProbeReport;
 use crate::shutdown::{OngoingTermination, Termination};
 use crate::status::{StatusInput, begins_to_restart_all};
 use actuation::Actuation;
@@ -63,8 +63,9 @@ use announced::AnnouncedResize;
 use count::Counted;
 use error::SyncError;
 use failures::Failures;
-use growth::{Growth, GrowthOutcome};
-use image::{Pull, Pulled};
+use growth::Growth;
+use image::Pull;
+pub(crate) use message::Message;
 use probes::ProbedContainer;
 use request::ResizeRequest;
 use start_backoff::StartBackoff;
@@ -79,64 +80,6 @@ pub(crate) const POD_WORKER: &str = "pod-worker";
 const MAX_SYNCS: usize = 64;
 /// The backoff after a failed sync.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
-
-/// A message to a worker. Each inbox preallocates some, so they are small.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// The pod in the API.
-    Pod(Arc<Pod>),
-    /// The pod in a list of all pods.
-    Listed(Arc<Pod>),
-    /// The pod as it was read because the list had an older one than this worker knows.
-    Restored(Box<Pod>),
-    /// The pod was deleted from the API.
-    Deleted,
-    /// One of its containers changed its state.
-    RuntimeEvent,
-    /// A process in one of its containers was OOM killed; the container may still run.
-    OutOfMemory(ContainerId),
-    /// A container is near its memory limit, or is held at it.
-    MemoryPressure(Box<(ContainerId, MemoryPressure)>),
-    /// A higher memory limit was requested for a container.
-    GrowthRequested(Box<(ContainerId, GrowthOutcome)>),
-    /// The runtime restored a lowered limit.
-    LimitRestored,
-    /// The runtime has responded to an update of a container's resources that was applied before.
-    UpdateFinished,
-    /// A deferred resize has a new result.
-    Allocation(Box<AllocationResult>, Trigger),
-    /// The allocation manager could not decide on a resize: the worker requests it again.
-    Retry,
-    /// A container was stopped.
-    Stopped(ContainerId),
-    /// An image was pulled, or the pull failed.
-    Pulled(Box<Pulled>),
-    /// A post-start hook has completed, or failed with this error.
-    PostStartHook(Box<(ContainerId, Option<String>)>),
-    /// A report of a container's probes.
-    Probed(Box<ProbeReport>),
-    /// The node terminates the pod.
-    Terminate(Box<Termination>),
-    /// The node is low on disk: a pod that has ended gives up its containers, volumes and logs. Notified when that is done.
-    ReleaseDisk(oneshot::Sender<()>),
-}
-
-impl Message {
-    /// Whether it says that the pod is to be deleted, or was.
-    pub(crate) fn requests_deletion(&self) -> bool {
-        match self {
-            Self::Deleted => true,
-            Self::Pod(pod) | Self::Listed(pod) => pod.metadata.deletion_timestamp.is_some(),
-            _ => false,
-        }
-    }
-}
-
-impl From<ProbeReport> for Message {
-    fn from(report: ProbeReport) -> Self {
-        Self::Probed(Box::new(report))
-    }
-}
 
 /// When a worker syncs its pod again.
 enum Requeue {
@@ -319,9 +262,10 @@ impl Worker {
                 Box::pin(self.handle_memory_pressure(&pressure.0, pressure.1)).await;
             }
             Message::GrowthRequested(requested) => {
-                let (id, outcome) = *requested;
-                Box::pin(self.handle_growth_requested(&id, outcome)).await;
+                let (id, resource, outcome) = *requested;
+                Box::pin(self.handle_growth_requested(&id, resource, outcome)).await;
             }
+            Message::ThrottlingMeasured(measured) => self.handle_throttling(&measured.0, measured.1),
             Message::LimitRestored => {
                 self.observation.mark(Outdated::All);
                 self.handle_restored_limit();

@@ -65,6 +65,7 @@ impl TestNode {
         Config {
             setup: Setup::new(&self.name),
             machine: Arc::new(Machine { cpus: 2, memory: 1 << 30, ..machine }),
+            kernel_files: None,
             health: watch::channel(NodeHealth::default()).1,
             client,
             runtime: self.runtime.clone(),

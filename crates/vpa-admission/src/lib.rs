@@ -8,7 +8,6 @@
 //!
 //! [`pod`] and [`vpa`] are pure. A pod is always admitted: after an error, it is created unchanged.
 
-mod growth;
 pub mod limits;
 pub mod metrics;
 pub mod pod;

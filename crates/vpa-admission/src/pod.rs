@@ -4,16 +4,14 @@
 //! range or by the API server, while it would not be refused as it is, gets its own resources instead.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use plumb_resize::growth::MEMORY_PRESSURE_GROWTH;
 use plumb_vpa::annotations::UPDATES_ANNOTATION;
 use plumb_vpa::boost::annotation::{self, boosts_text};
 use plumb_vpa::boost::{BoostContext, BoostPlan, NoBoost, is_left_out};
+use plumb_vpa::growth;
 use plumb_vpa::recommendation::PodRecommendation;
 use plumb_vpa_api::{Resources, UpdateMode, VerticalPodAutoscaler, resource_list};
 use plumb_webhook::patch::Operation;
 use serde_json::json;
-
-use crate::growth;
 
 /// The annotation that names the containers that the webhook saw: others were added by later webhooks.
 pub const OBSERVED_CONTAINERS_ANNOTATION: &str = "vpaObservedContainers";
@@ -110,9 +108,10 @@ fn operations(
         let boosts = boost.boosted.iter().map(|boosted| (boosted.name.as_str(), boosted.cpu));
         operations.push(Operation::add_annotation(annotation::BOOSTS, boosts_text(boosts)));
     }
-    if let Some(bounds) = growth::bounds(pod, vpa) {
-        operations.push(Operation::add_annotation(MEMORY_PRESSURE_GROWTH, bounds.to_string()));
-    }
+    operations.extend(growth::annotation_changes(pod, vpa).into_iter().map(|(name, value)| match value {
+        Some(value) => Operation::add_annotation(name, value),
+        None => Operation::remove_annotation(name),
+    }));
     let observed: Vec<&str> = own.containers.iter().map(|container| container.name.as_str()).collect();
     operations.push(Operation::add_annotation(OBSERVED_CONTAINERS_ANNOTATION, observed.join(", ")));
     operations

@@ -10,12 +10,13 @@
 //! ```
 //!
 //! Each box is a crate. They share [`informers`], [`target`] (the pods that a VPA's targetRef selects), [`vpas`] (which VPA
-//! controls a pod), [`node_groups`], [`recommendation`] (the recommendation for a pod) and [`boost`] (the CPU start-up
-//! boost). The custom resources are in `plumb_vpa_api`.
+//! controls a pod), [`node_groups`], [`recommendation`] (the recommendation for a pod), [`boost`] (the CPU start-up
+//! boost) and [`growth`] (how far a node may raise limits). The custom resources are in `plumb_vpa_api`.
 
 pub mod annotations;
 pub mod boost;
 pub mod features;
+pub mod growth;
 pub mod informers;
 pub mod install;
 pub mod namespaces;

@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plumb_resize::growth::MEMORY_PRESSURE_GROWTH;
+use plumb_resize::growth;
+use plumb_resize::resource::Resource;
 use plumb_store::{Event, Object};
 use serde_json::Value;
 
@@ -47,7 +48,7 @@ pub(crate) struct Graph {
 struct OnNode {
     node: String,
     references: Vec<Reference>,
-    /// It has opted in to growth under memory pressure.
+    /// It has opted in to growth by its node.
     grows: bool,
 }
 
@@ -62,7 +63,7 @@ impl Graph {
         self.pods.get(&object_key(namespace, name)).is_some_and(|pod| pod.node == node)
     }
 
-    /// Whether a pod runs on a node and has opted in to growth under memory pressure.
+    /// Whether a pod runs on a node and has opted in to growth by its node.
     pub(crate) fn grows(&self, node: &str, namespace: &str, name: &str) -> bool {
         self.pods.get(&object_key(namespace, name)).is_some_and(|pod| pod.node == node && pod.grows)
     }
@@ -128,7 +129,9 @@ impl Graph {
             let key = (*kind, (key.0.clone(), name.clone()));
             *self.referrers.entry(key).or_default().entry(node.to_owned()).or_default() += 1;
         }
-        let grows = references::has_annotation(pod, MEMORY_PRESSURE_GROWTH);
+        let grows = Resource::ALL
+            .into_iter()
+            .any(|resource| references::has_annotation(pod, growth::annotation(resource)));
         self.pods.insert(key, OnNode { node: node.to_owned(), references, grows });
     }
 
@@ -216,7 +219,7 @@ impl Index for Graph {
 }
 
 /// Whether an updated pod has the same references. The attributes of the stored object show it, without decoding it,
-/// but for claims of devices, which are in its status, and for the annotation that opts in to growth.
+/// but for claims of devices, which are in its status, and for the annotations that opt in to growth.
 fn same_references(current: &Object, previous: &Object) -> bool {
     let on_node = |object: &Object| object.attributes.get("spec.nodeName").map(str::to_owned);
     let contains = |object: &Object, part: &str| {
@@ -225,7 +228,9 @@ fn same_references(current: &Object, previous: &Object) -> bool {
     current.key.as_str().starts_with("core/pods/")
         && on_node(current) == on_node(previous)
         && !contains(current, CLAIMS)
-        && [current, previous].iter().all(|object| !contains(object, MEMORY_PRESSURE_GROWTH))
+        && Resource::ALL.into_iter().all(|resource| {
+            [current, previous].iter().all(|object| !contains(object, growth::annotation(resource)))
+        })
 }
 
 /// A part of the names of all fields with claims of devices.

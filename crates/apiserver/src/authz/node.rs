@@ -1,7 +1,7 @@
 //! The node authorizer: a node may read what its pods refer to, and write its own objects.
 //!
 //! It decides by the URL whether a Node, pod or lease is the node's own; where only the object shows it, the admission
-//! plugin `NodeRestriction` decides, as for a resize that a node requests for a pod under memory pressure.
+//! plugin `NodeRestriction` decides, as for a resize that a node requests for a pod that has opted in to growth.
 
 use super::graph::{Graph, Kind};
 use super::{About, Ask, Authorizer, Objects};

@@ -444,6 +444,7 @@ impl NodeEnvironment {
         let agent = Agent::new(plumb_node::Config {
             setup,
             machine: self.machine.clone(),
+            kernel_files: self.root(),
             health: self.health.subscribe(),
             client: config.client,
             runtime,

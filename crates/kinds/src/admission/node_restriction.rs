@@ -8,7 +8,7 @@ mod labels;
 mod mirror;
 mod tokens;
 
-use plumb_resize::growth::MEMORY_PRESSURE_GROWTH;
+use plumb_resize::growth::GROWTH_ANNOTATIONS;
 use serde_json::Value;
 
 use crate::registry::certificate_signing_request::request::read;
@@ -184,9 +184,10 @@ fn pod_status(node: &str, request: &NodeRequest<'_>) -> Result<(), ApiError> {
             return Err(request.refuse(&format!("node {node:?} cannot update {what}")));
         }
     }
-    if growth::opt_in(old) != growth::opt_in(new) {
-        let why = format!("node {node:?} cannot update the annotation {MEMORY_PRESSURE_GROWTH}");
-        return Err(request.refuse(&why));
+    for name in GROWTH_ANNOTATIONS {
+        if growth::annotation_of(old, name) != growth::annotation_of(new, name) {
+            return Err(request.refuse(&format!("node {node:?} cannot update the annotation {name}")));
+        }
     }
     Ok(())
 }

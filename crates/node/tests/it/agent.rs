@@ -2,6 +2,7 @@
 
 mod cpus;
 mod crashes;
+mod growth;
 mod journal_writes;
 mod lives;
 mod panics;

@@ -1,5 +1,5 @@
 //! What the node says about the resize and the growth of one pod, by its events: who holds the capacity that a resize waits for,
-//! and which limits were raised under memory pressure, or not.
+//! and which limits were raised under memory pressure or when throttled, or not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,13 @@ use crate::reading;
 
 /// The event about a resize that does not fit, which is of interest while it does not.
 const WAITS: &str = "ResizeWaits";
-const REASONS: [&str; 3] = [WAITS, "MemoryPressureGrowth", "MemoryPressureGrowthFailed"];
+const REASONS: [&str; 5] = [
+    WAITS,
+    "MemoryPressureGrowth",
+    "MemoryPressureGrowthFailed",
+    "ThrottlingGrowth",
+    "ThrottlingGrowthFailed",
+];
 
 /// The last explanation of each kind, a line for each. Without the right to read events there are none.
 pub(super) async fn explanations(client: &Client, pod: &Pod) -> String {
@@ -86,10 +92,11 @@ mod tests {
             event("MemoryPressureGrowth", "first", "2026-01-01T00:00:01Z"),
             event("ResizeWaits", "held by another", "2026-01-01T00:00:03Z"),
             event("Started", "other", "2026-01-01T00:00:04Z"),
+            event("ThrottlingGrowth", "throttled", "2026-01-01T00:00:05Z"),
         ];
         let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "web" } })).unwrap();
-        assert_eq!(lines(&pod, &events, false), "\nweb: second\n");
-        assert_eq!(lines(&pod, &events, true), "\nweb: second\nweb: held by another\n");
+        assert_eq!(lines(&pod, &events, false), "\nweb: second\nweb: throttled\n");
+        assert_eq!(lines(&pod, &events, true), "\nweb: second\nweb: held by another\nweb: throttled\n");
         assert_eq!(lines(&pod, &[], true), "");
     }
 }

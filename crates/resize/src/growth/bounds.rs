@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,19 +13,44 @@ use crate::resource::Resource;
 /// (`512Mi`), or that of the containers that it names (`app=512Mi,proxy=64Mi`).
 pub const MEMORY_PRESSURE_GROWTH: &str = "plumb.dev/memory-pressure-growth";
 
-/// How far the memory limits of a pod's containers may grow.
+/// The annotation of a pod whose CPU limits may grow while a container is throttled and its node has idle CPU. Its value is the
+/// maximum of each container's limit (`2`), or that of the containers that it names (`app=2,proxy=500m`).
+pub const THROTTLING_GROWTH: &str = "plumb.dev/throttling-growth";
+
+/// The annotation of a pod with the resources whose bounds of growth its VPA wrote, separated by commas; other bounds are its own.
+pub const GROWTH_BOUNDS_FROM_VPA: &str = "plumb.dev/growth-bounds-from-vpa";
+
+/// The annotations that say how far the limits of a pod may grow. A node must not change them.
+pub const GROWTH_ANNOTATIONS: [&str; 3] = [MEMORY_PRESSURE_GROWTH, THROTTLING_GROWTH, GROWTH_BOUNDS_FROM_VPA];
+
+/// The annotation with which a pod opts in to growth of its limits of a resource.
+pub const fn annotation(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Cpu => THROTTLING_GROWTH,
+        Resource::Memory => MEMORY_PRESSURE_GROWTH,
+    }
+}
+
+/// How far the limits of a pod's containers may grow, for one resource.
 ///
 /// ```
 /// use plumb_resize::growth::GrowthBounds;
+/// use plumb_resize::resource::Resource;
 ///
-/// let all: GrowthBounds = "512Mi".parse().unwrap();
+/// let all = GrowthBounds::parse(Resource::Memory, "512Mi").unwrap();
 /// assert_eq!(all.maximum("any"), Some(512 << 20));
-/// let some: GrowthBounds = "app=1Gi, proxy=64Mi".parse().unwrap();
-/// assert_eq!((some.maximum("app"), some.maximum("other")), (Some(1 << 30), None));
-/// assert_eq!(some.to_string(), "app=1Gi,proxy=64Mi");
+/// let some = GrowthBounds::parse(Resource::Cpu, "app=2, proxy=500m").unwrap();
+/// assert_eq!((some.maximum("app"), some.maximum("other")), (Some(2000), None));
+/// assert_eq!(some.to_string(), "app=2,proxy=500m");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GrowthBounds {
+pub struct GrowthBounds {
+    resource: Resource,
+    maxima: Maxima,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Maxima {
     /// One maximum for each container.
     All(i64),
     /// The maximum of the containers that are named; others do not grow.
@@ -36,9 +60,11 @@ pub enum GrowthBounds {
 /// A value of the annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBounds {
-    /// Not an amount of memory.
-    #[error("invalid amount of memory {text:?}")]
+    /// Not an amount of the resource.
+    #[error("invalid amount of {resource} {text:?}")]
     Amount {
+        /// The resource.
+        resource: Resource,
         /// The text.
         text: String,
         /// Why not.
@@ -56,26 +82,34 @@ pub enum InvalidBounds {
 }
 
 impl GrowthBounds {
-    /// The bounds of a pod; none if it has not opted in.
-    pub fn for_pod(pod: &Pod) -> Option<Result<Self, InvalidBounds>> {
-        pod.metadata.annotations.as_ref()?.get(MEMORY_PRESSURE_GROWTH).map(|value| value.parse())
+    /// One maximum for each container.
+    pub fn all(resource: Resource, maximum: i64) -> Self {
+        Self { resource, maxima: Maxima::All(maximum) }
     }
 
-    /// The maximum of a container's memory limit; none if it does not grow.
+    /// The maximum of the containers that are named.
+    pub fn named(resource: Resource, maxima: BTreeMap<String, i64>) -> Self {
+        Self { resource, maxima: Maxima::Named(maxima) }
+    }
+
+    /// The bounds of a pod for a resource; none if it has not opted in.
+    pub fn for_pod(pod: &Pod, resource: Resource) -> Option<Result<Self, InvalidBounds>> {
+        let value = pod.metadata.annotations.as_ref()?.get(annotation(resource))?;
+        Some(Self::parse(resource, value))
+    }
+
+    /// The maximum of a container's limit; none if it does not grow.
     pub fn maximum(&self, container: &str) -> Option<i64> {
-        match self {
-            Self::All(maximum) => Some(*maximum),
-            Self::Named(named) => named.get(container).copied(),
+        match &self.maxima {
+            Maxima::All(maximum) => Some(*maximum),
+            Maxima::Named(named) => named.get(container).copied(),
         }
     }
-}
 
-impl FromStr for GrowthBounds {
-    type Err = InvalidBounds;
-
-    fn from_str(text: &str) -> Result<Self, InvalidBounds> {
+    /// Reads the value of an annotation.
+    pub fn parse(resource: Resource, text: &str) -> Result<Self, InvalidBounds> {
         if !text.contains('=') {
-            return amount(text.trim()).map(Self::All);
+            return Ok(Self::all(resource, amount(resource, text.trim())?));
         }
         let mut named = BTreeMap::new();
         for part in text.split(',') {
@@ -85,28 +119,28 @@ impl FromStr for GrowthBounds {
             if name.is_empty() {
                 return Err(InvalidBounds::Form(part.trim().to_owned()));
             }
-            let maximum = amount(maximum.trim())?;
+            let maximum = amount(resource, maximum.trim())?;
             if named.insert(name.clone(), maximum).is_some() {
                 return Err(InvalidBounds::Duplicate(name));
             }
         }
-        Ok(Self::Named(named))
+        Ok(Self::named(resource, named))
     }
 }
 
-fn amount(text: &str) -> Result<i64, InvalidBounds> {
-    let invalid = |source| InvalidBounds::Amount { text: text.to_owned(), source };
+fn amount(resource: Resource, text: &str) -> Result<i64, InvalidBounds> {
+    let invalid = |source| InvalidBounds::Amount { resource, text: text.to_owned(), source };
     let quantity: Quantity = text.parse().map_err(invalid)?;
-    let amount = amount_of(Resource::Memory, quantity).map_err(invalid)?;
+    let amount = amount_of(resource, quantity).map_err(invalid)?;
     if amount > 0 { Ok(amount) } else { Err(InvalidBounds::NotPositive(text.to_owned())) }
 }
 
 impl fmt::Display for GrowthBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quantity = |amount: i64| quantity_of(Resource::Memory, amount);
-        match self {
-            Self::All(maximum) => quantity(*maximum).fmt(f),
-            Self::Named(named) => {
+        let quantity = |amount: i64| quantity_of(self.resource, amount);
+        match &self.maxima {
+            Maxima::All(maximum) => quantity(*maximum).fmt(f),
+            Maxima::Named(named) => {
                 let parts: Vec<String> =
                     named.iter().map(|(name, maximum)| format!("{name}={}", quantity(*maximum))).collect();
                 f.write_str(&parts.join(","))

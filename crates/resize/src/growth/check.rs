@@ -5,114 +5,111 @@ use std::fmt;
 use super::bounds::GrowthBounds;
 use crate::list::quantity_of;
 use crate::pod::{PodResources, PodShape};
-use crate::resource::{Requirements, Resource};
+use crate::resource::{PerResource, Requirements, Resource};
 
 /// Why a node may not request a resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrowthViolation {
     /// Resources of the pod as a whole change.
     PodLevel,
-    /// A container's CPU changes.
-    Cpu {
+    /// A resource of a container.
+    Container {
         /// The container.
         container: String,
+        /// The resource.
+        resource: Resource,
+        /// What is wrong with it.
+        violation: ContainerViolation,
     },
-    /// A container that may not grow changes.
-    NotOptedIn {
-        /// The container.
-        container: String,
-    },
-    /// A memory limit is lowered, added or removed.
-    NotUpward {
-        /// The container.
-        container: String,
-    },
-    /// A memory limit is above its maximum.
+}
+
+/// Why a node may not change a resource of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerViolation {
+    /// It may not grow.
+    NotOptedIn,
+    /// The limit is lowered, added or removed.
+    NotUpward,
+    /// The limit is above its maximum.
     AboveMaximum {
-        /// The container.
-        container: String,
         /// The limit.
         limit: i64,
         /// The maximum.
         maximum: i64,
     },
-    /// A memory request is lowered, or raised by more than its limit.
-    Request {
-        /// The container.
-        container: String,
-    },
+    /// The request is lowered, or raised by more than the limit.
+    Request,
 }
 
 impl fmt::Display for GrowthViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let memory = |amount: i64| quantity_of(Resource::Memory, amount);
-        match self {
-            Self::PodLevel => f.write_str("the resources of the pod as a whole must not change"),
-            Self::Cpu { container } => write!(f, "the cpu of container {container:?} must not change"),
-            Self::NotOptedIn { container } => {
-                write!(f, "container {container:?} has no maximum up to which it may grow")
+        let Self::Container { container, resource, violation } = self else {
+            return f.write_str("the resources of the pod as a whole must not change");
+        };
+        match violation {
+            ContainerViolation::NotOptedIn => {
+                write!(f, "container {container:?} has no maximum up to which its {resource} may grow")
             }
-            Self::NotUpward { container } => {
-                write!(f, "the memory limit of container {container:?} may only be raised")
+            ContainerViolation::NotUpward => {
+                write!(f, "the {resource} limit of container {container:?} may only be raised")
             }
-            Self::AboveMaximum { container, limit, maximum } => write!(
+            ContainerViolation::AboveMaximum { limit, maximum } => write!(
                 f,
-                "the memory limit {} of container {container:?} is above its maximum {}",
-                memory(*limit),
-                memory(*maximum)
+                "the {resource} limit {} of container {container:?} is above its maximum {}",
+                quantity_of(*resource, *limit),
+                quantity_of(*resource, *maximum)
             ),
-            Self::Request { container } => write!(
+            ContainerViolation::Request => write!(
                 f,
-                "the memory request of container {container:?} may be raised by as much as its limit, and no more"
+                "the {resource} request of container {container:?} may be raised by as much as its limit, and no more"
             ),
         }
     }
 }
 
-/// Checks a resize that a node requests for its own pod: only memory limits grow, within the bounds, and requests by as
-/// much as limits at most.
+/// Checks a resize that a node requests for its own pod: only limits of containers grow, within the bounds of their resource,
+/// and requests by as much as limits at most. A resource without bounds must not change.
 pub fn check(
     shape: &PodShape,
     old: &PodResources,
     new: &PodResources,
-    bounds: &GrowthBounds,
+    bounds: &PerResource<Option<GrowthBounds>>,
 ) -> Result<(), GrowthViolation> {
     if old.pod != new.pod {
         return Err(GrowthViolation::PodLevel);
     }
     for ((part, old), new) in shape.containers.iter().zip(&old.containers).zip(&new.containers) {
-        if old != new {
-            container(&part.name, *old, *new, bounds.maximum(&part.name))?;
+        for resource in Resource::ALL {
+            let maximum = bounds[resource].as_ref().and_then(|bounds| bounds.maximum(&part.name));
+            check_container(resource, *old, *new, maximum).map_err(|violation| {
+                GrowthViolation::Container { container: part.name.clone(), resource, violation }
+            })?;
         }
     }
     Ok(())
 }
 
-fn container(
-    name: &str,
+fn check_container(
+    resource: Resource,
     old: Requirements,
     new: Requirements,
     maximum: Option<i64>,
-) -> Result<(), GrowthViolation> {
-    let container = name.to_owned();
-    if old.of(Resource::Cpu) != new.of(Resource::Cpu) {
-        return Err(GrowthViolation::Cpu { container });
+) -> Result<(), ContainerViolation> {
+    if old.of(resource) == new.of(resource) {
+        return Ok(());
     }
-    let Some(maximum) = maximum else { return Err(GrowthViolation::NotOptedIn { container }) };
-    let ((old_request, old_limit), (new_request, new_limit)) =
-        (old.of(Resource::Memory), new.of(Resource::Memory));
-    let (Some(from), Some(to)) = (old_limit, new_limit) else {
-        return Err(GrowthViolation::NotUpward { container });
-    };
+    let Some(maximum) = maximum else { return Err(ContainerViolation::NotOptedIn) };
+    let ((old_request, old_limit), (new_request, new_limit)) = (old.of(resource), new.of(resource));
+    let (Some(from), Some(to)) = (old_limit, new_limit) else { return Err(ContainerViolation::NotUpward) };
     if to <= from {
-        return Err(GrowthViolation::NotUpward { container });
+        return Err(ContainerViolation::NotUpward);
     }
     if to > maximum {
-        return Err(GrowthViolation::AboveMaximum { container, limit: to, maximum });
+        return Err(ContainerViolation::AboveMaximum { limit: to, maximum });
     }
     match (old_request, new_request) {
         (None, None) => Ok(()),
         (Some(before), Some(after)) if before <= after && after - before <= to - from => Ok(()),
-        _ => Err(GrowthViolation::Request { container }),
+        _ => Err(ContainerViolation::Request),
     }
 }

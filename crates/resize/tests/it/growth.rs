@@ -1,69 +1,19 @@
-//! Growth of memory limits by the node.
+//! Growth of limits by the node.
 
-use std::time::Duration;
+mod cpu;
+mod memory;
 
 use plumb_resize::aggregate::Role;
-use plumb_resize::growth::{
-    GrowthBounds, GrowthDecision, GrowthViolation, InvalidBounds, MemoryGrowth, Thresholds, check, grown,
-};
+use plumb_resize::growth::{ContainerViolation, GrowthBounds, GrowthViolation, InvalidBounds, check, grown};
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 use plumb_resize::qos::QosClass;
-use plumb_resize::resource::{Declared, PerResource, Requirements};
-use proptest::prelude::*;
+use plumb_resize::resource::{Declared, PerResource, Requirements, Resource};
 
 const MIB: i64 = 1 << 20;
-const PLENTY: i64 = 1 << 40;
-
-/// A container with a limit of 64 MiB that may grow to 1 GiB, on a node with plenty left.
-fn near(usage: i64, rate: Option<i64>) -> MemoryGrowth {
-    let (limit, usage) = (64 * MIB, usage * MIB);
-    let rate = rate.map(|rate| rate * MIB);
-    MemoryGrowth { limit, desired: limit, usage, rate, held: false, maximum: 1024 * MIB, free: PLENTY }
-}
-
-#[test]
-fn a_limit_grows_when_usage_would_reach_it_within_a_second_and_for_some_seconds() {
-    let held = |growth: MemoryGrowth| MemoryGrowth { held: true, ..growth };
-    let millis = |ms| GrowthDecision::SampleAgain(Duration::from_millis(ms));
-    let grow = |mib: i64| GrowthDecision::Grow(mib * MIB);
-    for (what, growth, expected) in [
-        ("far below", near(40, Some(1000)), GrowthDecision::Ignore),
-        ("at the lower threshold, seen once", near(48, None), millis(20)),
-        ("a slow leak far from the limit", near(56, Some(1)), millis(4000)),
-        ("a steady program near its limit", near(63, Some(0)), millis(5000)),
-        ("a program that frees memory", near(60, Some(-10)), millis(5000)),
-        ("a slow leak close to the limit", near(63, Some(2)), grow(81)),
-        ("a ramp", near(57, Some(20)), grow(128)),
-        ("a moderate ramp", near(57, Some(8)), grow(57 + 40 + 8)),
-        ("a fast ramp: it doubles", near(50, Some(1024)), grow(128)),
-        ("held before a rate was measured", held(near(64, None)), grow(80)),
-        ("held with page cache around", held(near(30, None)), grow(80)),
-    ] {
-        assert_eq!(growth.decide(), expected, "{what}");
-    }
-}
-
-#[test]
-fn a_limit_grows_within_its_maximum_and_what_the_node_has_left() {
-    let ramp = near(60, Some(100));
-    let grow = |mib: i64| GrowthDecision::Grow(mib * MIB);
-    for (what, growth, expected) in [
-        ("the maximum is near", MemoryGrowth { maximum: 70 * MIB, ..ramp }, grow(70)),
-        ("at the maximum", MemoryGrowth { maximum: 64 * MIB, ..ramp }, GrowthDecision::AtMaximum),
-        ("above the maximum", MemoryGrowth { maximum: 10 * MIB, ..ramp }, GrowthDecision::AtMaximum),
-        ("the node has little left", MemoryGrowth { free: 5 * MIB, ..ramp }, grow(69)),
-        ("the node has nothing left", MemoryGrowth { free: 1000, ..ramp }, GrowthDecision::NodeIsFull),
-        ("the node is overcommitted", MemoryGrowth { free: -MIB, ..ramp }, GrowthDecision::NodeIsFull),
-        ("it is being raised already", MemoryGrowth { desired: 80 * MIB, ..ramp }, GrowthDecision::Ignore),
-        ("it is being lowered", MemoryGrowth { desired: 32 * MIB, ..ramp }, grow(128)),
-    ] {
-        assert_eq!(growth.decide(), expected, "{what}");
-    }
-}
 
 #[test]
 fn bounds_are_one_amount_or_one_for_each_container() {
-    let bounds = |text: &str| text.parse::<GrowthBounds>();
+    let bounds = |text: &str| GrowthBounds::parse(Resource::Memory, text);
     assert_eq!(bounds("512Mi").unwrap().maximum("any"), Some(512 * MIB));
     let named = bounds(" app = 1Gi , proxy=64Mi ").unwrap();
     assert_eq!(named.to_string(), "app=1Gi,proxy=64Mi");
@@ -74,8 +24,15 @@ fn bounds_are_one_amount_or_one_for_each_container() {
     assert_eq!(bounds("=1Gi"), Err(InvalidBounds::Form("=1Gi".to_owned())));
     assert!(matches!(bounds("true"), Err(InvalidBounds::Amount { .. })));
     assert!(matches!(bounds(""), Err(InvalidBounds::Amount { .. })));
+    let cpu = GrowthBounds::parse(Resource::Cpu, "app=2,proxy=500m").unwrap();
+    assert_eq!(
+        (cpu.maximum("app"), cpu.maximum("proxy"), cpu.maximum("other")),
+        (Some(2000), Some(500), None)
+    );
+    assert_eq!(cpu.to_string(), "app=2,proxy=500m");
 }
 
+/// A pod of two containers of 100 thousandths of a core and 64 MiB.
 fn pair() -> (PodShape, PodResources) {
     let container = |name: &str| ContainerShape {
         name: name.to_owned(),
@@ -90,7 +47,7 @@ fn pair() -> (PodShape, PodResources) {
 #[test]
 fn a_node_may_raise_memory_limits_within_the_bounds_and_nothing_else() {
     let (shape, old) = pair();
-    let bounds: GrowthBounds = "app=128Mi".parse().unwrap();
+    let bounds = PerResource::new(None, GrowthBounds::parse(Resource::Memory, "app=128Mi").ok());
     let app = |requirements: Requirements| {
         let mut new = old.clone();
         new.containers[0] = requirements;
@@ -105,12 +62,14 @@ fn a_node_may_raise_memory_limits_within_the_bounds_and_nothing_else() {
     assert_eq!(app(from), Ok(()));
     assert_eq!(app(grown(from, 128 * MIB)), Ok(()));
     assert_eq!(app(memory(Some(64), Some(128))), Ok(()), "a limit alone");
-    let container = || "app".to_owned();
-    let upward = Err(GrowthViolation::NotUpward { container: container() });
+    let violation = |resource, violation| {
+        Err(GrowthViolation::Container { container: "app".to_owned(), resource, violation })
+    };
+    let upward = violation(Resource::Memory, ContainerViolation::NotUpward);
     for lower in [memory(Some(64), Some(63)), memory(Some(64), None), memory(Some(65), Some(64))] {
         assert_eq!(app(lower), upward, "{lower:?}");
     }
-    let request = Err(GrowthViolation::Request { container: container() });
+    let request = violation(Resource::Memory, ContainerViolation::Request);
     for odd in [memory(Some(100), Some(80)), memory(Some(63), Some(80)), memory(None, Some(80))] {
         assert_eq!(app(odd), request, "{odd:?}");
     }
@@ -118,94 +77,54 @@ fn a_node_may_raise_memory_limits_within_the_bounds_and_nothing_else() {
     assert_eq!(above.to_string(), r#"the memory limit 129Mi of container "app" is above its maximum 128Mi"#);
     let mut cpu = grown(from, 80 * MIB);
     cpu.limits.cpu = Some(200);
-    assert_eq!(app(cpu), Err(GrowthViolation::Cpu { container: container() }));
+    assert_eq!(app(cpu), violation(Resource::Cpu, ContainerViolation::NotOptedIn));
     let mut other = old.clone();
     other.containers[1] = grown(from, 80 * MIB);
-    let expected = Err(GrowthViolation::NotOptedIn { container: "other".to_owned() });
-    assert_eq!(check(&shape, &old, &other, &bounds), expected);
+    let message = check(&shape, &old, &other, &bounds).unwrap_err().to_string();
+    assert_eq!(message, r#"container "other" has no maximum up to which its memory may grow"#);
     let pod_level = PodResources { pod: Some(Requirements::equal(1000, 1024 * MIB)), ..old.clone() };
     assert_eq!(check(&shape, &old, &pod_level, &bounds), Err(GrowthViolation::PodLevel));
 }
 
-fn growth() -> impl Strategy<Value = MemoryGrowth> {
-    let bytes = || prop_oneof![4 => 0..4096 * MIB, 1 => 0..i64::MAX];
-    let rate = prop::option::of(prop_oneof![4 => -1024 * MIB..4096 * MIB, 1 => any::<i64>()]);
-    let free = prop_oneof![4 => -MIB..4096 * MIB, 1 => any::<i64>()];
-    (bytes(), bytes(), bytes(), rate, any::<bool>(), bytes(), free).prop_map(
-        |(limit, desired, usage, rate, held, maximum, free)| MemoryGrowth {
-            limit: limit.max(1),
-            desired,
-            usage,
-            rate,
-            held,
-            maximum,
-            free,
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn what_a_node_requests_is_upward_within_all_bounds_and_admitted(growth in growth()) {
-        if let GrowthDecision::Grow(to) = growth.decide() {
-            prop_assert!(to > growth.limit && to <= growth.maximum, "{to}");
-            prop_assert!(to - growth.limit <= growth.free, "{to}");
-            let (shape, mut old) = pair();
-            old.containers[0] = Requirements::equal(100, growth.limit);
-            let mut new = old.clone();
-            new.containers[0] = grown(old.containers[0], to);
-            prop_assert_eq!(check(&shape, &old, &new, &GrowthBounds::All(growth.maximum)), Ok(()));
-        }
-    }
-
-    #[test]
-    fn a_held_container_is_never_left_without_a_decision(growth in growth()) {
-        let held = MemoryGrowth { held: true, desired: growth.limit, ..growth };
-        prop_assert!(!matches!(held.decide(), GrowthDecision::Ignore | GrowthDecision::SampleAgain(_)));
-    }
-
-    #[test]
-    fn thresholds_are_in_order_below_the_limit(limit in 4096..i64::MAX) {
-        let Thresholds { lower, upper } = Thresholds::for_limit(limit);
-        prop_assert!(0 < lower && lower < upper && upper < limit);
-    }
-
-    /// Time is in milliseconds; a resize takes ten of them.
-    #[test]
-    fn a_ramp_of_any_rate_never_reaches_its_limit_for_long_and_takes_few_resizes(
-        rate in 10 * MIB..1024 * MIB,
-        limit in 32i64..1024,
-    ) {
-        const TARGET: i64 = 8 << 30;
-        let (mut limit, mut usage) = (limit * MIB, 10 * MIB);
-        let (mut resizes, mut held, mut applied, mut due) = (0u32, 0u32, None, 0i64);
-        for now in 0..1_000_000i64 {
-            if applied.is_some_and(|(at, _)| at <= now) {
-                limit = applied.take().map_or(limit, |(_, to)| to);
-                resizes += 1;
-            }
-            let is_held = usage >= limit;
-            held += u32::from(is_held);
-            usage = (usage + rate / 1000).min(limit);
-            if usage >= TARGET {
-                break;
-            }
-            if applied.is_some() || now < due && !is_held {
-                continue;
-            }
-            let rate = Some(rate);
-            let (desired, held) = (limit, is_held);
-            let at = MemoryGrowth { limit, desired, usage, rate, held, maximum: i64::MAX, free: i64::MAX };
-            match at.decide() {
-                GrowthDecision::Grow(to) => applied = Some((now + 10, to)),
-                GrowthDecision::SampleAgain(after) => due = now + i64::try_from(after.as_millis()).unwrap(),
-                other => prop_assert_eq!(other, GrowthDecision::Ignore),
-            }
-        }
-        prop_assert!(usage >= TARGET, "{} MiB", usage / MIB);
-        // Doublings up to what lasts for five seconds, and then one for each five seconds.
-        let steady = u32::try_from(TARGET / rate / 4).unwrap() + 10;
-        prop_assert!(resizes <= steady, "{resizes} resizes, {steady}");
-        prop_assert!(held <= 10 * 10, "held for {held} ms");
+#[test]
+fn a_node_may_raise_each_resource_only_as_far_as_its_own_bounds_allow() {
+    let (shape, old) = pair();
+    let bounds = PerResource::new(
+        GrowthBounds::parse(Resource::Cpu, "app=1").ok(),
+        GrowthBounds::parse(Resource::Memory, "128Mi").ok(),
+    );
+    let app = |requests: (i64, i64), limits: (i64, i64)| {
+        let mut new = old.clone();
+        new.containers[0] = Requirements {
+            requests: Declared::both(requests.0, requests.1 * MIB),
+            limits: Declared::both(limits.0, limits.1 * MIB),
+        };
+        check(&shape, &old, &new, &bounds).map_err(|violation| violation.to_string())
+    };
+    for (what, requests, limits, expected) in [
+        ("the cpu limit alone", (100, 64), (1000, 64), Ok(())),
+        ("with its request", (1000, 64), (1000, 64), Ok(())),
+        ("both resources", (200, 128), (200, 128), Ok(())),
+        ("lower", (50, 64), (50, 64), Err("the cpu limit of container \"app\" may only be raised")),
+        (
+            "too far",
+            (100, 64),
+            (1001, 64),
+            Err("the cpu limit 1001m of container \"app\" is above its maximum 1"),
+        ),
+        (
+            "one resource within its bounds and one not",
+            (200, 64),
+            (200, 129),
+            Err("the memory limit 129Mi of container \"app\" is above its maximum 128Mi"),
+        ),
+        (
+            "the request by more",
+            (300, 64),
+            (200, 64),
+            Err("the cpu request of container \"app\" may be raised by as much as its limit, and no more"),
+        ),
+    ] {
+        assert_eq!(app(requests, limits), expected.map_err(str::to_owned), "{what}");
     }
 }

@@ -16,7 +16,7 @@ use plumb_resize::aggregate::Role;
 use plumb_resize::growth::GrowthBounds;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape, RestartPolicy};
 use plumb_resize::qos::QosClass;
-use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements};
+use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
 use plumb_resize::rules::Rules;
 use stateright::{Checker, Model};
 
@@ -29,8 +29,8 @@ struct PodModel {
     choices: Vec<PodResources>,
     /// A container that uses all the memory it has, and never gives any up.
     holder: Option<usize>,
-    /// How far the node may raise memory limits.
-    bounds: Option<GrowthBounds>,
+    /// How far the node may raise limits.
+    bounds: PerResource<Option<GrowthBounds>>,
 }
 
 /// A rule of the protocol, broken on purpose.
@@ -59,7 +59,7 @@ struct Protocol {
     failures: u8,
     /// How often a container ends by itself.
     exits: u8,
-    /// How often a container comes near its memory limit.
+    /// How often a container comes near its memory limit, or is throttled.
     growths: u8,
     broken: Option<Broken>,
 }
@@ -82,7 +82,7 @@ fn pod(policies: &[RestartPolicy], choices: &[&[(i64, i64)]]) -> PodModel {
         },
         choices: choices.iter().map(choice).collect(),
         holder: None,
-        bounds: None,
+        bounds: PerResource::default(),
     }
 }
 
@@ -118,16 +118,18 @@ fn node_with_holder(rules: Rules, policies: [RestartPolicy; 2]) -> Protocol {
 /// meanwhile.
 fn node_with_growth(rules: Rules) -> Protocol {
     let mut protocol = full_node(rules, [RestartPolicy::NotRequired; 2]);
-    let bounds = || "c0=2,c1=2".parse().ok();
+    let of_memory = GrowthBounds::parse(Resource::Memory, "c0=2,c1=2").ok();
+    let memory = PerResource::new(None, of_memory.clone());
+    let both = PerResource::new(Some(GrowthBounds::all(Resource::Cpu, 2)), of_memory);
     protocol.pods = vec![
         PodModel {
-            bounds: bounds(),
+            bounds: memory,
             ..pod(
                 &[RestartPolicy::NotRequired; 2],
                 &[&[(1, 1), (1, 1)], &[(1, 2), (1, 1)], &[(1, 2), (1, 2)], &[(1, 3), (1, 1)]],
             )
         },
-        PodModel { bounds: bounds(), ..pod(&[RestartPolicy::NotRequired], &[&[(1, 1)], &[(1, 2)]]) },
+        PodModel { bounds: both, ..pod(&[RestartPolicy::NotRequired], &[&[(1, 1)], &[(1, 2)], &[(2, 1)]]) },
     ];
     Protocol { newcomer: None, growths: 1, failures: 0, ..protocol }
 }

@@ -104,6 +104,42 @@ fn the_opt_in_of_a_vpa_to_growth_under_memory_pressure_is_carried_to_its_pods() 
 }
 
 #[test]
+fn a_vpa_opts_its_pods_in_to_each_resource_and_copied_bounds_are_replaced() {
+    let policies = json!([{ "containerName": "app", "maxAllowed": { "cpu": "2", "memory": "1Gi" } }]);
+    let mut vpa = vpa(
+        json!({ "updatePolicy": { "updateMode": "InPlace" }, "resourcePolicy": { "containerPolicies": policies } }),
+        &json!([]),
+    );
+    vpa.metadata.annotations = Some([("plumb.dev/throttling-growth".to_owned(), "true".to_owned())].into());
+    let own =
+        json!({ "plumb.dev/memory-pressure-growth": "3Gi", "plumb.dev/growth-bounds-from-vpa": "memory" });
+    for (what, annotations, expected) in [
+        (
+            "a new pod",
+            json!({}),
+            vec![
+                "/metadata/annotations/plumb.dev~1growth-bounds-from-vpa=cpu",
+                "/metadata/annotations/plumb.dev~1throttling-growth=app=2",
+            ],
+        ),
+        (
+            "made from the YAML of a pod of another VPA",
+            own,
+            vec![
+                "/metadata/annotations/plumb.dev~1growth-bounds-from-vpa=cpu",
+                "-/metadata/annotations/plumb.dev~1memory-pressure-growth",
+                "/metadata/annotations/plumb.dev~1throttling-growth=app=2",
+            ],
+        ),
+    ] {
+        let patch = patch(&pod(&annotations, &json!([{ "name": "app" }])), &vpa, &all_gates());
+        let found: Vec<&str> =
+            patch.iter().map(String::as_str).filter(|line| line.contains("growth")).collect();
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+#[test]
 fn limits_and_further_containers_follow() {
     let vpa = vpa(
         json!({}),

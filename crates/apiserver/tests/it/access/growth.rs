@@ -7,6 +7,7 @@ use super::{As, Cluster, admin, node, pod_on};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const ANNOTATION: &str = "plumb.dev/memory-pressure-growth";
+const THROTTLING: &str = "plumb.dev/throttling-growth";
 
 /// Pods of 64 MiB: `web` on the first node may grow to 128 MiB, and so may `other` on the second; `plain` has not opted in.
 async fn cluster() -> Cluster {
@@ -65,7 +66,7 @@ async fn a_node_raises_the_memory_of_its_own_pods_that_have_opted_in_within_thei
     refused(resize(&cluster, &one, "web", memory("129Mi", "129Mi")).await, above);
     let upward = "the memory limit of container \"main\" may only be raised";
     refused(resize(&cluster, &one, "web", memory("63Mi", "63Mi")).await, upward);
-    let only = "a node can only resize the memory of containers";
+    let only = "container \"main\" has no maximum up to which its cpu may grow";
     let cpu = |container: &mut Value| {
         memory("65Mi", "65Mi")(container);
         container["resources"]["requests"]["cpu"] = json!("200m");
@@ -79,6 +80,37 @@ async fn a_node_raises_the_memory_of_its_own_pods_that_have_opted_in_within_thei
     assert_eq!(web["spec"]["containers"][0]["resources"]["requests"], resources);
     // The user is bound by none of this.
     assert_eq!(resize(&cluster, &admin(), "web", memory("256Mi", "256Mi")).await.0, 200);
+}
+
+fn cpu(request: &str, limit: &str) -> impl FnOnce(&mut Value) {
+    let (request, limit) = (json!(request), json!(limit));
+    move |container| {
+        container["resources"]["requests"]["cpu"] = request;
+        container["resources"]["limits"]["cpu"] = limit;
+    }
+}
+
+#[tokio::test]
+async fn a_node_raises_the_cpu_of_a_pod_that_has_opted_in_to_growth_when_throttled_and_not_its_memory() {
+    let cluster = cluster().await;
+    let mut pod = pod_on("n1", "throttled");
+    pod["metadata"]["annotations"] = json!({ THROTTLING: "main=2" });
+    cluster.make(PODS, &pod).await;
+    for (change, code, expected) in [
+        (("2100m", "2100m"), 403, "the cpu limit 2100m of container \"main\" is above its maximum 2"),
+        (("50m", "50m"), 403, "the cpu limit of container \"main\" may only be raised"),
+        (("2", "2"), 200, ""),
+    ] {
+        let found = resize(&cluster, &node("n1"), "throttled", cpu(change.0, change.1)).await;
+        assert_eq!(found.0, code, "{}", found.1);
+        assert!(found.1.contains(expected), "{}", found.1);
+    }
+    let (code, message) = resize(&cluster, &node("n1"), "throttled", memory("65Mi", "65Mi")).await;
+    assert_eq!(code, 403);
+    let expected = "container \"main\" has no maximum up to which its memory may grow";
+    assert!(message.contains(expected), "{message}");
+    // Another node.
+    assert_eq!(resize(&cluster, &node("n2"), "throttled", cpu("2", "3")).await.0, 403);
 }
 
 #[tokio::test]
@@ -95,13 +127,19 @@ async fn a_pod_that_runs_already_can_be_opted_in_and_out() {
 #[tokio::test]
 async fn a_node_cannot_opt_its_pods_in_nor_widen_their_bounds() {
     let cluster = cluster().await;
-    for (pod, annotation) in [("plain", json!("1Gi")), ("web", json!("1Gi")), ("web", Value::Null)] {
-        let body = json!({ "metadata": { "annotations": { ANNOTATION: annotation } } });
+    for (pod, name, value) in [
+        ("plain", ANNOTATION, json!("1Gi")),
+        ("web", ANNOTATION, json!("1Gi")),
+        ("web", ANNOTATION, Value::Null),
+        ("web", THROTTLING, json!("2")),
+        ("web", "plumb.dev/growth-bounds-from-vpa", json!("memory")),
+    ] {
+        let body = json!({ "metadata": { "annotations": { name: value } } });
         let path = format!("{PODS}/{pod}/status");
         let (code, message) = cluster.request(&node("n1"), Method::PATCH, &path, &body).await.rejected();
-        let expected = "node \"n1\" cannot update the annotation plumb.dev/memory-pressure-growth";
         assert_eq!(code, 403);
-        assert!(message.contains(expected), "{message}");
+        let expected = format!("node \"n1\" cannot update the annotation {name}");
+        assert!(message.contains(&expected), "{message}");
     }
     let body = json!({ "metadata": { "annotations": { "else": "1" } } });
     cluster.request(&node("n1"), Method::PATCH, &format!("{PODS}/web/status"), &body).await.ok();

@@ -1,4 +1,4 @@
-//! The request for a higher memory limit.
+//! The request for a higher limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(super) struct GrowthRequest {
     pub(super) pod: Arc<Pod>,
     pub(super) container: String,
     pub(super) is_init: bool,
+    pub(super) resource: Resource,
     pub(super) to: Requirements,
 }
 
@@ -75,11 +76,12 @@ impl GrowthRequest {
 
     /// A pod of the same name is another one if its uid differs.
     fn patch(&self, uid: &str) -> Value {
-        let memory =
-            |amount: Option<i64>| amount.map(|bytes| quantity_of(Resource::Memory, bytes).to_string());
-        let mut resources = json!({ "limits": { "memory": memory(self.to.limits.memory) } });
-        if let Some(request) = memory(self.to.requests.memory) {
-            resources["requests"] = json!({ "memory": request });
+        let (request, limit) = self.to.of(self.resource);
+        let quantity =
+            |amount: Option<i64>| amount.map(|amount| quantity_of(self.resource, amount).to_string());
+        let mut resources = json!({ "limits": { self.resource.name(): quantity(limit) } });
+        if let Some(request) = quantity(request) {
+            resources["requests"] = json!({ self.resource.name(): request });
         }
         let list = if self.is_init { "initContainers" } else { "containers" };
         json!({

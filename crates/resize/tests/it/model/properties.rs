@@ -163,14 +163,14 @@ fn shows_deferred(shown: &Projection) -> bool {
     shown.pending.as_ref().is_some_and(|pending| pending.reason == PendingReason::Deferred)
 }
 
-/// Whether the desired memory limits of a pod are within the bounds of its growth.
+/// Whether the desired limits of a pod are within the bounds of its growth.
 fn within_bounds(protocol: &Protocol, state: &State, pod: usize) -> bool {
     let model = &protocol.pods[pod];
     let desired = &model.choices[state.pods[pod].desired];
-    let Some(bounds) = &model.bounds else { return true };
     model.shape.containers.iter().zip(&desired.containers).all(|(part, wanted)| {
-        bounds
-            .maximum(&part.name)
-            .is_none_or(|maximum| wanted.limits.memory.is_some_and(|limit| limit <= maximum))
+        model.bounds.all(|resource, bounds| {
+            let maximum = bounds.as_ref().and_then(|bounds| bounds.maximum(&part.name));
+            maximum.is_none_or(|maximum| wanted.limits[resource].is_some_and(|limit| limit <= maximum))
+        })
     })
 }

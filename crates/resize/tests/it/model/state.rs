@@ -256,7 +256,7 @@ impl Protocol {
     /// The agent requests a growth of the pod as it has seen it, and the API server admits it for the pod as it is now.
     fn grow(&self, state: &mut State, pod: usize, choice: usize) -> Option<()> {
         let model = &self.pods[pod];
-        let bounds = model.bounds.as_ref().filter(|_| state.growths > 0)?;
+        let bounds = Some(&model.bounds).filter(|_| state.growths > 0)?;
         let seen = state.pods[pod].seen?;
         let wanted = &model.choices[choice];
         // The agent: what it has seen is actual, and the growth fits beside the other pods.
