@@ -11,6 +11,7 @@
 //! budgets hold because a plan is made for all pods of a VPA at once, and not again before its writes are observed.
 
 mod events;
+mod growth;
 mod perform;
 mod prepare;
 mod shared_targets;
@@ -466,6 +467,8 @@ impl Inner {
         let acted = self.config.clock.monotonic();
         self.set_gauges(key, &gathered, &triage, &plan);
         let is_refused = self.perform(key, &gathered, &plan).await;
+        // After resizes, which conflict with a newer version of their pod.
+        self.carry_growth_bounds(&gathered).await;
         if plan.evicts() {
             self.set_evicted(key, &gathered, pause);
         } else if let Some(pause) = pause {

@@ -308,7 +308,7 @@ impl Inner {
     }
 
     /// Waits until the store has observed a write, for a while: the next decision must not be from before it.
-    async fn observed(&self, write: &Write) {
+    pub(super) async fn observed(&self, write: &Write) {
         if tokio::time::timeout(OBSERVED_WITHIN, self.config.informers.pods.wait_for_write(write))
             .await
             .is_err()

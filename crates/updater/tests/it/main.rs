@@ -5,6 +5,7 @@
 mod boost_soak;
 mod budget;
 mod decisions;
+mod growth;
 mod guard;
 mod in_place_mode;
 // `plumb_vpa_admission::Webhook` without its server, as the bench of that crate calls it.
