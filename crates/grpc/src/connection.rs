@@ -1,7 +1,8 @@
-//! The connection to a runtime's socket, and calls with a deadline.
+//! The connection to a server, and calls with a deadline.
 
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,22 @@ use http::HeaderValue;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
-use crate::message::{self, Body, Code, Messages, Status, causes};
+use crate::host::Host;
+use crate::message::{self, Body, Code, MAX_MESSAGE, Messages, Status, causes};
 
-/// The timeout for connecting to a local socket.
+/// The timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The interval of pings to another machine, while calls are under way. gRPC servers close connections that ping more often than
+/// every five seconds.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// The timeout of a ping, after which the connection is lost.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The scheme of a socket's address.
 const SCHEME: &str = "unix://";
 /// An address that is not a local socket.
@@ -36,25 +44,62 @@ pub fn socket_path(endpoint: &str) -> Result<PathBuf, InvalidEndpoint> {
 /// The headers of a call.
 pub type Metadata<'a> = &'a [(&'static str, HeaderValue)];
 
-/// A connection to a socket. The first call connects, and so does the next call after the connection was lost. Clones share
+/// Where the server is.
+#[derive(Clone)]
+enum Server {
+    Socket(PathBuf),
+    Host(Arc<Host>),
+}
+
+/// A connection to a server. The first call connects, and so does the next call after the connection was lost. Clones share
 /// the connection.
 #[derive(Clone)]
 pub struct Connection {
-    socket: PathBuf,
+    server: Server,
     timeout: Duration,
+    max_message: usize,
     sender: Arc<Mutex<Option<SendRequest<Body>>>>,
 }
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("Connection").field("server", &self.address()).finish_non_exhaustive()
     }
 }
 
 impl Connection {
-    /// Creates a connection to a socket with a timeout for calls.
+    /// Creates a connection to a socket of this machine with a timeout for calls.
     pub fn new(socket: PathBuf, timeout: Duration) -> Self {
-        Self { socket, timeout, sender: Arc::default() }
+        Self::to(Server::Socket(socket), timeout)
+    }
+
+    /// Creates a connection to a host with a timeout for calls.
+    pub fn to_host(host: Host, timeout: Duration) -> Self {
+        Self::to(Server::Host(Arc::new(host)), timeout)
+    }
+
+    fn to(server: Server, timeout: Duration) -> Self {
+        Self { server, timeout, max_message: MAX_MESSAGE, sender: Arc::default() }
+    }
+
+    /// Sets the maximum size of a message that is accepted.
+    #[must_use]
+    pub fn with_max_message(self, max_message: usize) -> Self {
+        Self { max_message, ..self }
+    }
+
+    /// The address of the server.
+    pub fn address(&self) -> String {
+        match &self.server {
+            Server::Socket(socket) => format!("{SCHEME}{}", socket.display()),
+            Server::Host(host) => host.to_string(),
+        }
+    }
+
+    /// Connects, unless the connection is open. A call that fails after this may have taken effect; if this fails, nothing was
+    /// sent.
+    pub async fn connect(&self) -> Result<(), Status> {
+        self.sender().await.map(drop).map_err(|error| self.lost(&error))
     }
 
     /// The timeout of calls.
@@ -113,10 +158,14 @@ impl Connection {
     }
 
     async fn open(&self, path: &'static str, metadata: Metadata<'_>, body: Body) -> Result<Messages, Status> {
-        let request = message::request(path, metadata, body)?;
+        // The authority is only the value of a header, since the socket is already connected.
+        let request = match &self.server {
+            Server::Socket(_) => message::request("http://localhost", path, metadata, body)?,
+            Server::Host(host) => message::request(&host.to_string(), path, metadata, body)?,
+        };
         let mut sender = self.sender().await.map_err(|error| self.lost(&error))?;
         let response = sender.send_request(request).await.map_err(|error| self.lost(&error))?;
-        Messages::new(response)
+        Messages::new(response, self.max_message)
     }
 
     /// Returns the open connection, or connects.
@@ -125,14 +174,11 @@ impl Connection {
         if let Some(sender) = known.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let connect = async {
-            let stream = UnixStream::connect(&self.socket).await?;
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(io::Error::other)
-        };
-        let (mut sender, connection) = tokio::time::timeout(CONNECT, connect).await??;
+        let (mut sender, connection) = tokio::time::timeout(CONNECT, self.handshake()).await??;
+        let address = self.address();
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(error = causes(&error), "a connection to the container runtime ended");
+                tracing::debug!(address, error, "a gRPC connection ended");
             }
         });
         sender.ready().await.map_err(io::Error::other)?;
@@ -140,9 +186,35 @@ impl Connection {
         Ok(sender)
     }
 
-    fn lost(&self, error: &dyn std::error::Error) -> Status {
-        Status::unavailable(format!("{SCHEME}{}: {}", self.socket.display(), causes(error)))
+    async fn handshake(&self) -> io::Result<(SendRequest<Body>, Driver)> {
+        match &self.server {
+            Server::Socket(socket) => {
+                http2_over(http2::Builder::new(TokioExecutor::new()), UnixStream::connect(socket).await?)
+                    .await
+            }
+            Server::Host(host) => {
+                let mut settings = http2::Builder::new(TokioExecutor::new());
+                settings.timer(TokioTimer::new());
+                settings.keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+                http2_over(settings, host.connect().await?).await
+            }
+        }
     }
+
+    fn lost(&self, error: &dyn std::error::Error) -> Status {
+        Status::unavailable(format!("{}: {}", self.address(), causes(error)))
+    }
+}
+
+/// The task of a connection. It returns why the connection ended, if that was an error.
+type Driver = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+async fn http2_over(
+    settings: http2::Builder<TokioExecutor>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<(SendRequest<Body>, Driver)> {
+    let (sender, connection) = settings.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    Ok((sender, Box::pin(async move { connection.await.map_err(|error| causes(&error)) })))
 }
 
 #[cfg(test)]

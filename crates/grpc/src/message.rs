@@ -13,7 +13,7 @@ use percent_encoding::percent_decode;
 use prost::Message;
 
 /// The maximum size of a message, as that of the kubelet (`maxMsgSize`).
-const MAX_MESSAGE: usize = 16 << 20;
+pub(crate) const MAX_MESSAGE: usize = 16 << 20;
 /// The size of the flag and the length before a message.
 const PREFIX: usize = 5;
 /// The body of a request.
@@ -111,12 +111,12 @@ impl fmt::Display for Status {
 
 /// The request of a call.
 pub(crate) fn request(
+    origin: &str,
     path: &str,
     metadata: &[(&'static str, HeaderValue)],
     body: Body,
 ) -> Result<Request<Body>, Status> {
-    // The authority is only the value of a header, since the socket is already connected.
-    let mut request = Request::post(format!("http://localhost{path}"))
+    let mut request = Request::post(format!("{origin}{path}"))
         .version(Version::HTTP_2)
         .header(CONTENT_TYPE, "application/grpc")
         .header(TE, "trailers")
@@ -143,17 +143,19 @@ pub(crate) fn encoded(message: &impl Message) -> Bytes {
 pub struct Messages {
     body: Incoming,
     buffer: BytesMut,
+    /// The maximum size of a message.
+    max_message: usize,
     /// The status of the call, once it is known. A response without messages has it in its headers.
     early: Option<Result<(), Status>>,
 }
 
 impl Messages {
-    pub(crate) fn new(response: Response<Incoming>) -> Result<Self, Status> {
+    pub(crate) fn new(response: Response<Incoming>, max_message: usize) -> Result<Self, Status> {
         let early = Status::from_headers(response.headers());
         if early.is_none() && !response.status().is_success() {
-            return Err(Status::unavailable(format!("the socket answers with HTTP {}", response.status())));
+            return Err(Status::unavailable(format!("the server answers with HTTP {}", response.status())));
         }
-        Ok(Self { body: response.into_body(), buffer: BytesMut::new(), early })
+        Ok(Self { body: response.into_body(), buffer: BytesMut::new(), max_message, early })
     }
 
     /// The next message; `None` after the last one of a call that succeeded.
@@ -187,7 +189,7 @@ impl Messages {
         let Some(prefix) = self.buffer.first_chunk::<PREFIX>() else { return Ok(None) };
         let [compressed, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
-        if compressed != 0 || length > MAX_MESSAGE {
+        if compressed != 0 || length > self.max_message {
             return Err(Status::new(
                 Code::OutOfRange,
                 format!("a message of {length} bytes is not accepted"),
