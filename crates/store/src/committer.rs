@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    Event, Journal, JournalError, Snapshot, WriteError,
+    Event, Journal, JournalError, Recovery, Snapshot, WriteError,
     dispatcher::Dispatcher,
     head::{Batch, Head},
     quota::{Objects, Quota},
@@ -38,6 +38,19 @@ impl Shared {
             head: Mutex::new(Head::new(&durable, pending, quota)),
             work_pending: Condvar::new(),
             dispatcher: Arc::new(Dispatcher::new(durable.revision)),
+            current: ArcSwap::from_pointee(durable),
+            batches: AtomicU64::new(0),
+            journal_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The state of a cache, whose head is unused.
+    pub(crate) fn of_cache(durable: Snapshot) -> Self {
+        let unused = Recovery::new(0, 0).finish();
+        Self {
+            head: Mutex::new(Head::new(&unused, 0, Quota::UNLIMITED)),
+            work_pending: Condvar::new(),
+            dispatcher: Arc::new(Dispatcher::for_cache(durable.revision)),
             current: ArcSwap::from_pointee(durable),
             batches: AtomicU64::new(0),
             journal_bytes: AtomicU64::new(0),
@@ -115,7 +128,7 @@ impl Shared {
         }
     }
 
-    fn publish(&self, events: &[Arc<Event>], objects: Objects) -> Arc<Snapshot> {
+    pub(crate) fn publish(&self, events: &[Arc<Event>], objects: Objects) -> Arc<Snapshot> {
         let before = self.current.load_full();
         let Some(last) = events.last() else { return before };
         let mut history = before.history.clone();

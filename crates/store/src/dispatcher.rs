@@ -35,6 +35,11 @@ impl Subtree {
     fn is_empty(&self) -> bool {
         self.all.is_empty() && self.by_attribute.is_empty()
     }
+
+    fn watchers(&self) -> impl Iterator<Item = &Watcher> {
+        let by_attribute = self.by_attribute.values().flat_map(HashMap::values).flatten();
+        self.all.iter().chain(by_attribute)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -51,11 +56,17 @@ pub(crate) struct Dispatcher {
     index: Mutex<Index>,
     /// Every watcher's queue has received all its matching events up to this revision.
     pub(crate) dispatched: AtomicU64,
+    /// Whether the events are of a [`crate::Cache`], where those of one transaction have the same revision.
+    pub(crate) is_of_cache: bool,
 }
 
 impl Dispatcher {
     pub(crate) fn new(revision: Revision) -> Self {
-        Self { index: Mutex::default(), dispatched: AtomicU64::new(revision) }
+        Self { index: Mutex::default(), dispatched: AtomicU64::new(revision), is_of_cache: false }
+    }
+
+    pub(crate) fn for_cache(revision: Revision) -> Self {
+        Self { is_of_cache: true, ..Self::new(revision) }
     }
 
     /// Locks the index. While a snapshot is published no watch can start, so that each reads an event from history or receives it.
@@ -87,6 +98,27 @@ impl Dispatcher {
         self.index.lock().len
     }
 
+    /// Advances to a revision up to which there are no further events.
+    pub(crate) fn progress(&self, revision: Revision) {
+        self.dispatched.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Replaces the snapshot, and ends all watches, whose next events are not known.
+    pub(crate) fn replace(&self, revision: Revision, publish: impl FnOnce()) {
+        let mut wakers = Vec::new();
+        {
+            let mut index = self.index.lock();
+            publish();
+            let Index { subtrees, len, .. } = &mut *index;
+            *len = 0;
+            for subtree in std::mem::take(subtrees).into_values() {
+                wakers.extend(subtree.watchers().filter_map(|watcher| watcher.queue.lag()));
+            }
+            self.dispatched.store(revision, Ordering::Release);
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Ends all watches after their queued events.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
@@ -94,10 +126,7 @@ impl Dispatcher {
             let mut index = self.index.lock();
             index.closed = true;
             for subtree in index.subtrees.values() {
-                let by_attribute = subtree.by_attribute.values().flat_map(HashMap::values).flatten();
-                wakers.extend(
-                    subtree.all.iter().chain(by_attribute).filter_map(|watcher| watcher.queue.close()),
-                );
+                wakers.extend(subtree.watchers().filter_map(|watcher| watcher.queue.close()));
             }
         }
         // Without the lock: a woken watcher may drop its watch at once.

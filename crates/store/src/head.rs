@@ -236,12 +236,7 @@ fn version(
     revision: Revision,
     previous: Option<&Object>,
 ) -> Result<Arc<Object>, WriteError> {
-    if value.len() > MAX_VALUE {
-        return Err(WriteError::TooLarge { key, size: value.len() });
-    }
-    if !attributes.fit() {
-        return Err(WriteError::Attributes(key));
-    }
+    check_size(&key, &value, &attributes)?;
     Ok(Arc::new(Object {
         // All versions share the allocation of the key.
         key: previous.map_or(key, |object| object.key.clone()),
@@ -251,6 +246,17 @@ fn version(
         mod_revision: revision,
         version: previous.map_or(1, |object| object.version + 1),
     }))
+}
+
+/// Rejects a version that is too large.
+pub(crate) fn check_size(key: &Key, value: &Bytes, attributes: &Attributes) -> Result<(), WriteError> {
+    if value.len() > MAX_VALUE {
+        return Err(WriteError::TooLarge { key: key.clone(), size: value.len() });
+    }
+    if !attributes.fit() {
+        return Err(WriteError::Attributes(key.clone()));
+    }
+    Ok(())
 }
 
 pub(crate) fn apply(objects: &mut Objects, event: &Event) {

@@ -1,6 +1,7 @@
 //! Recent events, bounded in bytes. Dropping the oldest ones is compaction.
 
 use std::{
+    cmp::Ordering,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     iter::Peekable,
@@ -227,10 +228,11 @@ impl History {
         let bloom = BloomFilter::for_filter(filter);
         let mut iterators = Vec::new();
         for (_, collection) in self.collections_of(&filter.prefix) {
-            let first = match collection.events.binary_search_by(|entry| entry.revision.cmp(&after)) {
-                Ok(found) => found + 1,
-                Err(index) => index,
+            // Never equal: a transaction elsewhere has several events with one revision.
+            let is_after = |entry: &Entry| {
+                if entry.revision > after { Ordering::Greater } else { Ordering::Less }
             };
+            let first = collection.events.binary_search_by(is_after).unwrap_or_else(|first| first);
             if first < collection.events.len() {
                 iterators.push(collection.events.focus().narrow(first..).into_iter().peekable());
             }

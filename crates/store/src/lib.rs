@@ -58,6 +58,7 @@
 //! | `--quota-backend-bytes`, alarm `NOSPACE` | [`Quota`], also by namespace; [`Usage::alarm`] |
 //! | encryption at rest, which the API server does | a [`Transformer`]; memory has the original values |
 //! | raft, leases | none: there is one process, and Leases of Kubernetes are objects |
+//! | etcd itself, for several API servers | [`Store::on`] a [`Remote`] (`crates/etcd`): this store is a watch cache then |
 //!
 //! The log is not an embedded database, because the objects are in memory anyway, for lists and watches: with the same batches,
 //! redb does a quarter of the writes per second (`benches/throughput.rs`, `docs/store.md`).
@@ -80,6 +81,10 @@
 //!   A full disk is not: nothing was written, and the next write may succeed ([`WriteError::Full`]).
 //! - **An observable revision is never assigned twice.**
 //!
+//! On a [`Remote`], the committer, the log and the head are unused. The remote makes writes durable and assigns revisions, and
+//! the [`Cache`] publishes them; readers and watchers find no difference, except that the events of one transaction have the same
+//! revision, and that another writer may be ahead of the cache ([`Store::refresh`]).
+//!
 //! The core is synchronous and needs no async runtime; a [`Ticket`] and a [`Watch`] can be awaited in any. The file system is
 //! behind [`Disk`], the log behind [`Journal`]. The store uses no randomness, and no clock except the one that the caller passes
 //! to retain recent history ([`Recent`]).
@@ -99,6 +104,7 @@ mod key;
 mod log;
 mod object;
 mod quota;
+mod remote;
 mod snapshot;
 mod store;
 mod ticket;
@@ -117,6 +123,7 @@ pub use key::{Key, KeyError, MAX_KEY, Prefix};
 pub use log::is_store;
 pub use object::{Attributes, MAX_ATTRIBUTE, MAX_ATTRIBUTES, Object};
 pub use quota::{Quota, Usage};
+pub use remote::{Cache, Remote};
 pub use snapshot::{List, Page, RevisionError, Snapshot};
 pub use store::{Options, Stats, Store, UpdateOutcome};
 pub use ticket::Ticket;

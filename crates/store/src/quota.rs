@@ -132,6 +132,17 @@ impl Objects {
             cost(previous)
                 + u64::from(digits(current.mod_revision).saturating_sub(digits(previous.mod_revision)))
         });
+        self.check_growth(&current.key, requested, replaced, quota)
+    }
+
+    /// Rejects a version with this many bytes besides its key, if it makes the objects larger than a quota allows.
+    pub(crate) fn check_put(&self, key: &Key, size: usize, quota: Quota) -> Result<(), WriteError> {
+        let size = u64::try_from(key.as_str().len() + size).unwrap_or(u64::MAX);
+        let replaced = self.map.get(key).map_or(0, |previous| cost(previous) + u64::from(u64::MAX.ilog10()));
+        self.check_growth(key, OBJECT_COST.saturating_add(size), replaced, quota)
+    }
+
+    fn check_growth(&self, key: &Key, requested: u64, replaced: u64, quota: Quota) -> Result<(), WriteError> {
         if requested <= replaced {
             return Ok(());
         }
@@ -139,7 +150,7 @@ impl Objects {
         if self.bytes.saturating_add(requested) > quota.bytes {
             return Err(WriteError::QuotaExceeded { requested, used: self.bytes, quota: quota.bytes });
         }
-        let Some(namespace) = current.key.namespace() else { return Ok(()) };
+        let Some(namespace) = key.namespace() else { return Ok(()) };
         let used = self.namespace_bytes(namespace);
         if used.saturating_add(requested) > quota.namespace_bytes {
             let namespace = namespace.into();

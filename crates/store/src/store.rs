@@ -4,17 +4,22 @@ use std::{
     collections::VecDeque,
     fmt, io,
     path::Path,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
 use parking_lot::{Mutex, MutexGuard};
 
+use tokio::sync::oneshot;
+
 use crate::{
-    Conflict, Directory, Disk, Edit, Epoch, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
-    Precondition, Prefix, Quota, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, Transformer,
-    UpdateError, Usage, Watch, WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head,
-    journal::Memory, log::Log, watch::Queue, write::Limit,
+    Cache, Conflict, Directory, Disk, Edit, Epoch, Event, EventFilter, Journal, Key, List, Object, OpenError,
+    Page, Precondition, Prefix, Quota, Recent, Recovery, Remote, Revision, RevisionError, Snapshot, Ticket,
+    Transformer, UpdateError, Usage, Watch, WatchBuffer, Write, WriteError, backup, committer::Shared,
+    head::Head, journal::Memory, log::Log, remote::Engine, watch::Queue, write::Limit,
 };
 
 /// The number of attempts of an update. Each conflict means that another writer succeeded, so many are plausible.
@@ -103,12 +108,14 @@ struct Running {
     committer: Committer,
 }
 
-/// The threads on which batches are committed.
+/// What commits writes.
 enum Committer {
     /// A thread, which waits for the disk; `None` once it was joined.
     Thread(Mutex<Option<JoinHandle<()>>>),
     /// The thread of each writer, before the write returns, since there is no disk to wait for.
     Writers(Mutex<Memory>),
+    /// A store elsewhere. The head is unused.
+    Remote(Engine),
 }
 
 impl Store {
@@ -159,6 +166,14 @@ impl Store {
         Self { running: Arc::new(Running { shared, watch_buffer, transformer, committer }) }
     }
 
+    /// Creates a store on a remote, which keeps the cache up to date.
+    pub fn on(remote: Arc<dyn Remote>, cache: &Cache, options: &Options) -> Self {
+        let Options { watch_buffer, transformer, quota, .. } = options.clone();
+        let committer = Committer::Remote(Engine { remote, quota, quota_rejections: AtomicU64::new(0) });
+        let shared = cache.shared().clone();
+        Self { running: Arc::new(Running { shared, watch_buffer, transformer, committer }) }
+    }
+
     /// The current snapshot. All reads of one snapshot are consistent.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared().current.load_full()
@@ -195,6 +210,12 @@ impl Store {
 
     /// Writes one key. The ticket resolves to the event.
     pub fn write(&self, write: Write) -> Ticket<Arc<Event>> {
+        if let Some(engine) = self.engine() {
+            return Ticket::decided_elsewhere(
+                engine.transact(&self.snapshot(), vec![write]),
+                |mut events| events.pop(),
+            );
+        }
         let mut head = self.shared().head.lock();
         let outcome = head.write(write);
         self.ticket(head, outcome)
@@ -202,6 +223,9 @@ impl Store {
 
     /// Writes several keys: all or none, durable and visible together, with consecutive revisions.
     pub fn transact(&self, writes: Vec<Write>) -> Ticket<Vec<Arc<Event>>> {
+        if let Some(engine) = self.engine() {
+            return Ticket::decided_elsewhere(engine.transact(&self.snapshot(), writes), Some);
+        }
         let mut head = self.shared().head.lock();
         let outcome = head.transact(writes);
         self.ticket(head, outcome)
@@ -217,6 +241,9 @@ impl Store {
         key: &Key,
         mut decide: impl FnMut(Option<&Arc<Object>>) -> Result<Option<Edit>, E>,
     ) -> Ticket<UpdateOutcome, UpdateError<E>> {
+        if self.engine().is_some() {
+            return Ticket::new(self.update_remote(key, decide), None);
+        }
         for _ in 0..ATTEMPTS {
             let (epoch, current) = {
                 let head = self.shared().head.lock();
@@ -245,17 +272,53 @@ impl Store {
         self.resolve(Err(WriteError::Contended(key.clone()).into()))
     }
 
+    /// An update of an object of a remote. It blocks, since the outcome of each attempt decides whether there is another one.
+    fn update_remote<E>(
+        &self,
+        key: &Key,
+        mut decide: impl FnMut(Option<&Arc<Object>>) -> Result<Option<Edit>, E>,
+    ) -> Result<UpdateOutcome, UpdateError<E>> {
+        self.refresh().wait()?;
+        for _ in 0..ATTEMPTS {
+            let current = self.get(key);
+            let edit = match decide(current.as_ref()) {
+                Ok(Some(edit)) => edit,
+                Ok(None) => return Ok(UpdateOutcome::Unchanged(current)),
+                Err(refusal) => return Err(UpdateError::Refused(refusal)),
+            };
+            let precondition = current
+                .as_ref()
+                .map_or(Precondition::Absent, |object| Precondition::Revision(object.mod_revision));
+            let write = Write { key: key.clone(), precondition, edit, limit: Limit::None };
+            match self.write(write).wait() {
+                Ok(event) => return Ok(UpdateOutcome::Changed(event)),
+                // Another writer changed the key, unless it did not exist and this is a deletion.
+                Err(WriteError::Conflict(conflict)) if conflict.current.as_deref() != current.as_deref() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(WriteError::Contended(key.clone()).into())
+    }
+
     /// The object at a key with all writes accepted so far, durable or not.
     ///
     /// This is for a writer whose decision takes too long for [`Store::update`], for example because it calls a webhook. It
     /// reads the [`Store::epoch`], decides on this state, writes with [`Store::try_transact`], and starts again after a
     /// conflict. It must await [`Store::sync_in`] before it reveals the state to a client.
+    ///
+    /// On a [`Remote`], it is the object in the cache, which another writer may be ahead of.
     pub fn get_uncommitted(&self, key: &Key) -> Option<Arc<Object>> {
+        if self.engine().is_some() {
+            return self.get(key);
+        }
         self.shared().head.lock().get(key).cloned()
     }
 
     /// The revision of the last accepted write, durable or not.
     pub fn accepted(&self) -> Revision {
+        if self.engine().is_some() {
+            return self.revision();
+        }
         self.shared().head.lock().revision()
     }
 
@@ -266,7 +329,30 @@ impl Store {
 
     /// Resolves when all writes accepted so far are durable.
     pub fn sync(&self) -> Ticket<()> {
-        self.resolve(Ok(()))
+        let Some(engine) = self.engine() else { return self.resolve(Ok(())) };
+        let (reply, synced) = oneshot::channel();
+        engine.remote.sync(reply);
+        Ticket::new(Ok(()), Some(synced))
+    }
+
+    /// Resolves when reads return every write that was acknowledged before, also by other processes.
+    ///
+    /// The embedded store has no other writers, so it resolves at once.
+    pub fn refresh(&self) -> Ticket<()> {
+        let Some(engine) = self.engine() else { return Ticket::new(Ok(()), None) };
+        let (reply, refreshed) = oneshot::channel();
+        engine.remote.refresh(reply);
+        Ticket::new(Ok(()), Some(refreshed))
+    }
+
+    /// Resolves when reads return the writes up to a revision, if they have happened.
+    pub fn wait_for(&self, revision: Revision) -> Ticket<()> {
+        if self.revision() >= revision { Ticket::new(Ok(()), None) } else { self.refresh() }
+    }
+
+    /// Whether other processes may write, too.
+    pub fn is_shared(&self) -> bool {
+        self.engine().is_some()
     }
 
     /// Resolves when all writes accepted so far are durable. Fails if writes of the epoch were rolled back.
@@ -279,11 +365,16 @@ impl Store {
     ///
     /// The object in the conflict may not be durable yet; see [`Store::get_uncommitted`]. If the epoch has changed, the first
     /// write is a conflict.
+    ///
+    /// On a [`Remote`], a conflict is returned by the ticket.
     pub fn try_transact(
         &self,
         epoch: Epoch,
         writes: Vec<Write>,
     ) -> Result<Ticket<Vec<Arc<Event>>>, Conflict> {
+        if self.engine().is_some() {
+            return Ok(self.transact(writes));
+        }
         let mut head = self.shared().head.lock();
         if let Some(first) = writes.first().filter(|_| head.epoch() != epoch) {
             let current = head.get(&first.key).cloned();
@@ -328,11 +419,17 @@ impl Store {
 
     /// Whether the store accepts writes, or why not.
     pub fn writable(&self) -> Result<(), WriteError> {
+        if let Some(engine) = self.engine() {
+            return engine.remote.writable();
+        }
         self.shared().head.lock().writable()
     }
 
     /// The bytes that objects use of the quota, with all writes accepted so far.
     pub fn usage(&self) -> Usage {
+        if let Some(engine) = self.engine() {
+            return engine.usage(&self.snapshot());
+        }
         self.shared().head.lock().usage()
     }
 
@@ -340,7 +437,9 @@ impl Store {
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let now = shared.current.load_full();
-        let (usage, quota_rejections) = {
+        let (usage, quota_rejections) = if let Some(engine) = self.engine() {
+            (engine.usage(&now), engine.quota_rejections.load(Ordering::Relaxed))
+        } else {
             let head = shared.head.lock();
             (head.usage(), head.quota_rejections())
         };
@@ -369,6 +468,13 @@ impl Store {
         &self.running.shared
     }
 
+    fn engine(&self) -> Option<&Engine> {
+        match &self.running.committer {
+            Committer::Remote(engine) => Some(engine),
+            Committer::Thread(_) | Committer::Writers(_) => None,
+        }
+    }
+
     /// A ticket for an outcome derived from the head. It resolves when the head is durable.
     fn resolve<T, E>(&self, outcome: Result<T, E>) -> Ticket<T, E> {
         self.ticket(self.shared().head.lock(), outcome)
@@ -376,6 +482,9 @@ impl Store {
 
     /// A ticket for an outcome derived from the head in an epoch. It fails if the epoch has changed.
     fn resolve_in<T, E: From<WriteError>>(&self, epoch: Epoch, outcome: Result<T, E>) -> Ticket<T, E> {
+        if self.engine().is_some() {
+            return Ticket::new(outcome, None);
+        }
         let head = self.shared().head.lock();
         let outcome = if head.epoch() == epoch {
             outcome
@@ -393,6 +502,8 @@ impl Store {
             match &self.running.committer {
                 Committer::Thread(_) => _ = self.shared().work_pending.notify_one(),
                 Committer::Writers(memory) => self.shared().commit_pending(&mut *memory.lock()),
+                // Its head is unused.
+                Committer::Remote(_) => {}
             }
         }
         Ticket::new(outcome, committed)
@@ -413,6 +524,11 @@ impl Running {
             Committer::Thread(thread) => thread.lock().take(),
             Committer::Writers(memory) => {
                 self.shared.commit_pending(&mut *memory.lock());
+                self.shared.dispatcher.close();
+                None
+            }
+            Committer::Remote(engine) => {
+                engine.remote.close();
                 self.shared.dispatcher.close();
                 None
             }

@@ -11,9 +11,12 @@ use std::{
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
-use crate::WriteError;
+use crate::{Event, WriteError};
 
 pub(crate) type CommitResult = Result<(), WriteError>;
+
+/// The outcome of a transaction of a [`crate::Remote`].
+pub(crate) type Transacted = oneshot::Receiver<Result<Vec<Arc<Event>>, WriteError>>;
 
 /// An accepted write. Await it, or block with [`Ticket::wait`]: it resolves once the write is durable.
 ///
@@ -21,15 +24,33 @@ pub(crate) type CommitResult = Result<(), WriteError>;
 #[derive(Debug)]
 #[must_use = "a write is acknowledged once its ticket resolves"]
 pub struct Ticket<T, E = WriteError> {
-    /// The outcome; `None` once it was returned.
+    /// The outcome; `None` once it was returned, or if it is not known yet.
     outcome: Option<Result<T, E>>,
-    /// Resolves when the write is durable; `None` if it is already.
-    committed: Option<oneshot::Receiver<CommitResult>>,
+    waits: Waits<T>,
+}
+
+/// What a ticket waits for.
+#[derive(Debug)]
+enum Waits<T> {
+    /// Nothing any more.
+    Nothing,
+    /// Until the write is durable, whose outcome is known.
+    Committed(oneshot::Receiver<CommitResult>),
+    /// The outcome, which a [`crate::Remote`] decides.
+    Decided(Transacted, fn(Vec<Arc<Event>>) -> Option<T>),
 }
 
 impl<T, E> Ticket<T, E> {
     pub(crate) fn new(outcome: Result<T, E>, committed: Option<oneshot::Receiver<CommitResult>>) -> Self {
-        Self { outcome: Some(outcome), committed }
+        Self { outcome: Some(outcome), waits: committed.map_or(Waits::Nothing, Waits::Committed) }
+    }
+
+    /// A ticket for a transaction elsewhere, whose events the function takes.
+    pub(crate) fn decided_elsewhere(
+        transacted: Transacted,
+        outcome: fn(Vec<Arc<Event>>) -> Option<T>,
+    ) -> Self {
+        Self { outcome: None, waits: Waits::Decided(transacted, outcome) }
     }
 }
 
@@ -44,16 +65,28 @@ impl<T: Unpin, E: From<WriteError> + Unpin> Future for Ticket<T, E> {
     type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(committed) = &mut self.committed {
-            let result = match Pin::new(committed).poll(context) {
-                Poll::Pending => return Poll::Pending,
+        match &mut self.waits {
+            Waits::Nothing => {}
+            Waits::Committed(committed) => {
+                let Poll::Ready(result) = Pin::new(committed).poll(context) else { return Poll::Pending };
+                self.waits = Waits::Nothing;
                 // The committer drops senders only when the store is closed.
-                Poll::Ready(result) => result.unwrap_or(Err(WriteError::Closed)),
-            };
-            self.committed = None;
-            if let Err(error) = result {
-                self.outcome = None;
-                return Poll::Ready(Err(error.into()));
+                if let Err(error) = result.unwrap_or(Err(WriteError::Closed)) {
+                    self.outcome = None;
+                    return Poll::Ready(Err(error.into()));
+                }
+            }
+            Waits::Decided(transacted, outcome) => {
+                let outcome = *outcome;
+                let Poll::Ready(result) = Pin::new(transacted).poll(context) else { return Poll::Pending };
+                self.waits = Waits::Nothing;
+                // A remote drops senders only when it is closed, after the write may have been sent.
+                let closed = || Err(WriteError::Unknown("the store was closed".into()));
+                let decided = result.unwrap_or_else(|_| closed()).map_err(E::from);
+                self.outcome = match decided {
+                    Ok(events) => outcome(events).map(Ok),
+                    Err(error) => Some(Err(error)),
+                };
             }
         }
         // The outcome is missing only if the ticket is polled again after completion.

@@ -108,6 +108,14 @@ impl Queue {
         !full
     }
 
+    /// Ends the watch at once, as if the watcher was too slow. Returns the waker, which the caller wakes without locks.
+    pub(crate) fn lag(&self) -> Option<Waker> {
+        let mut state = self.state.lock();
+        state.events = VecDeque::new();
+        state.lagged = true;
+        state.waker.take()
+    }
+
     /// Ends the watch after its queued events. Returns the waker, which the caller wakes without locks.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.state.lock();
@@ -166,7 +174,8 @@ impl Watch {
         if self.ready.is_empty() {
             let mut state = self.queue.state.lock();
             if state.lagged {
-                return Poll::Ready(Err(WatchEnd::Lagged(self.returned)));
+                drop(state);
+                return Poll::Ready(Err(WatchEnd::Lagged(self.complete(None))));
             }
             if state.events.is_empty() {
                 if state.closed {
@@ -195,13 +204,30 @@ impl Watch {
     /// It advances with every write of the store while this watcher's queue is empty, so that a bookmark with it
     /// lets an idle client resume after history has dropped its last event.
     pub fn progress(&self) -> Revision {
-        if !self.ready.is_empty() {
-            return self.returned;
+        if let Some(next) = self.ready.front() {
+            return self.complete(Some(next));
         }
         // This is read before the queue: every matching event up to this revision is then in the queue.
         let dispatched = self.dispatcher.dispatched.load(Ordering::Acquire);
         let state = self.queue.state.lock();
-        if state.lagged || !state.events.is_empty() { self.returned } else { self.returned.max(dispatched) }
+        if state.lagged || !state.events.is_empty() || self.returned > dispatched {
+            self.complete(state.events.front())
+        } else {
+            dispatched
+        }
+    }
+
+    /// The revision of the last event that was returned, or the one before it if the watch may not have returned all events of
+    /// that revision. The next event is passed if it is known.
+    fn complete(&self, next: Option<&Arc<Event>>) -> Revision {
+        let is_whole = match next {
+            Some(next) => next.revision > self.returned,
+            None => {
+                !self.dispatcher.is_of_cache
+                    || self.returned <= self.dispatcher.dispatched.load(Ordering::Acquire)
+            }
+        };
+        if is_whole { self.returned } else { self.returned.saturating_sub(1) }
     }
 }
 

@@ -93,7 +93,8 @@ impl Value {
         Self::Stamped(Box::new(encode))
     }
 
-    pub(crate) fn encode(self, revision: Revision) -> Bytes {
+    /// The bytes, with this revision if they contain one.
+    pub fn encode(self, revision: Revision) -> Bytes {
         match self {
             Self::Plain(bytes) => bytes,
             Self::Stamped(encode) => encode(revision),
@@ -130,6 +131,16 @@ impl Write {
     /// Deletes an object. It is a conflict if the object does not exist.
     pub fn delete(key: Key) -> Self {
         Self { key, precondition: Precondition::Present, edit: Edit::Delete, limit: Limit::None }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The key, the precondition and the change, for a [`crate::Remote`].
+    pub fn into_parts(self) -> (Key, Precondition, Edit) {
+        (self.key, self.precondition, self.edit)
     }
 
     /// Sets the precondition.
@@ -247,6 +258,15 @@ pub enum WriteError {
     /// The outcome of the write is unknown: it may exist after the next start.
     #[error("store is read-only since its journal failed: {0}")]
     ReadOnly(Arc<str>),
+    /// The store elsewhere cannot be reached. Nothing was written, and later writes may succeed.
+    #[error("store is unavailable: {0}")]
+    Unavailable(Arc<str>),
+    /// The store elsewhere has rejected the write, for example because it has no space. Nothing was written.
+    #[error("{0}")]
+    Rejected(Arc<str>),
+    /// The outcome of the write is unknown: it may have succeeded, and may become visible later.
+    #[error("outcome of the write is unknown: {0}")]
+    Unknown(Arc<str>),
     /// The store was closed.
     #[error("store is closed")]
     Closed,
