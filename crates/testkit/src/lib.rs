@@ -2,6 +2,7 @@
 //!
 //! - [`skip`] names a test that cannot run on a machine, and fails where it must run.
 //! - [`total_order`] checks a comparison.
+//! - With the feature `etcd`: a real etcd.
 //! - With the feature `cluster`: an API server in this process, nodes, CSI drivers, clocks that tests move, and waiting for
 //!   objects.
 //!
@@ -30,11 +31,15 @@ until(&maps, "settings", |map: &ConfigMap| map.data.is_none()).await;
 "#
 )]
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod order;
 mod skip;
 
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
 pub use order::total_order;
-pub use skip::{CONTAINERS, DATA, MACHINE, POSTGRESQL, PROMETHEUS, ROOT, SYSTEMD, skip};
+pub use skip::{CONTAINERS, DATA, ETCD, MACHINE, POSTGRESQL, PROMETHEUS, ROOT, SYSTEMD, skip};
 
 #[cfg(feature = "cluster")]
 mod clock;

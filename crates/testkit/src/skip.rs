@@ -25,6 +25,8 @@ pub const CONTAINERS: &str = "containers";
 pub const PROMETHEUS: &str = "prometheus";
 /// The server and the clients of `PostgreSQL`.
 pub const POSTGRESQL: &str = "postgresql";
+/// The program `etcd`.
+pub const ETCD: &str = "etcd";
 /// systemd as the init process, and root.
 pub const SYSTEMD: &str = "systemd";
 /// Files that a variable names.
