@@ -12,16 +12,15 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::api::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::api::cloneset::CloneSet;
-use plumb_rollout::commands::{self, Command, CommandError};
-use plumb_rollout::engine::{Heading, Phase, RolloutStatus};
-use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
+use plumb_rollout::commands::{self, Command, CommandError, Progress};
+use plumb_rollout::workloads::WorkloadKind;
 use plumb_vpa_explain::printable;
 use serde_json::{Value, json};
 
@@ -153,10 +152,7 @@ impl Kind {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Held(kind) => {
-                let group = if kind.is_custom() { format!(".{}", kind.group()) } else { String::new() };
-                write!(f, "{}{group}/{}", kind.name().to_ascii_lowercase(), self.name)
-            }
+            Kind::Held(kind) => write!(f, "{}/{}", kind.word(), self.name),
             Kind::CloneSet => write!(f, "cloneset.apps.kruise.io/{}", self.name),
         }
     }
@@ -219,7 +215,7 @@ async fn show_held(
         Ok(read) => read,
         Err(error) => return Err(refusal_in(&client, namespace, error).await),
     };
-    let progress = Progress::of(read.meta());
+    let progress = Progress::from_metadata(read.meta());
     if let Progress::None = &progress {
         let object = api.get(&workload.name).await.map_err(refusal)?;
         let is_native = is_replacing(kind, &object);
@@ -229,14 +225,14 @@ async fn show_held(
                 let native = if is_native { " (its own controller replaces pods now)" } else { "" };
                 format!("{workload}: no in-place rollout{native}: {why}\n")
             }
-            output => progress.text(workload, output)?,
+            output => workload.text(&progress, output)?,
         };
         write_out(&text)?;
         return Ok(if is_native { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     if !watch || progress.has_ended() {
-        write_out(&progress.text(workload, output)?)?;
-        return Ok(progress.exit_code());
+        write_out(&workload.text(&progress, output)?)?;
+        return Ok(exit_code(&progress));
     }
     let config = WatchConfig::default().fields(format!("metadata.name={}", workload.name));
     let mut events = std::pin::pin!(Reflector::metadata_only(api, config).into_stream());
@@ -249,14 +245,14 @@ async fn show_held(
             WatchEvent::Deleted(_) => None,
         };
         let Some(observed) = observed else { bail!("{workload} was deleted") };
-        let progress = Progress::of(observed.meta());
-        let text = progress.text(workload, output)?;
+        let progress = Progress::from_metadata(observed.meta());
+        let text = workload.text(&progress, output)?;
         if text != printed && (is_for_people || progress.has_ended()) {
             write_out(&text)?;
             printed = text;
         }
         if progress.has_ended() {
-            return Ok(progress.exit_code());
+            return Ok(exit_code(&progress));
         }
     }
     Ok(ExitCode::FAILURE)
@@ -297,106 +293,46 @@ fn has_rolled_out(status: &Value) -> bool {
     conditions.any(|one| one["type"] == "Progressing" && one["reason"] == "NewReplicaSetAvailable")
 }
 
-/// How far a rollout is.
-enum Progress {
-    /// The workload had no in-place rollout.
-    None,
-    /// The workload is held, and the controller has reported nothing yet.
-    Held,
-    /// The status that the controller has reported.
-    Reported {
-        /// It.
-        status: Box<RolloutStatus>,
-        /// Whether a pod was stuck, and the policy had the rollout left for that reason.
-        failed: bool,
-    },
+/// The exit code of a command that shows a rollout.
+fn exit_code(progress: &Progress) -> ExitCode {
+    if progress.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-impl Progress {
-    fn of(workload: &ObjectMeta) -> Self {
-        let record = WorkloadRecord::read(workload);
-        // The reported status may be of the rollout before, or of this one before it was undone.
-        let is_of = |status: &RolloutStatus, record: &WorkloadRecord| {
-            status.revision == record.rollout.revision && status.heading == record.rollout.heading
-        };
-        // The outcome is reported with the release.
-        let is_under_way = |record: &WorkloadRecord| record.is_open() || record.hold.is_some();
-        match (commands::status(workload), record) {
-            (Some(status), Some(record))
-                if is_under_way(&record) && (status.phase.is_outcome() || !is_of(&status, &record)) =>
-            {
-                Self::Held
-            }
-            (Some(status), record) => {
-                let failed = record.is_none_or(|record| record.rollout.failure.is_some());
-                Self::Reported { status: Box::new(status), failed }
-            }
-            (None, Some(record)) if is_under_way(&record) => Self::Held,
-            (None, _) => Self::None,
-        }
-    }
-
-    /// Whether it goes no further. One that is paused is to go on.
-    fn has_ended(&self) -> bool {
-        match self {
-            Self::None => true,
-            Self::Held => false,
-            Self::Reported { status, .. } => status.phase.has_ended() && status.phase != Phase::Paused,
-        }
-    }
-
-    fn exit_code(&self) -> ExitCode {
-        if self.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-    }
-
-    /// Whether the requested result was not reached. A rollback that a user requested was.
-    fn has_failed(&self) -> bool {
-        match self {
-            Self::None | Self::Held => false,
-            Self::Reported { status, failed } => match status.phase {
-                Phase::Held | Phase::RollbackFailed | Phase::Recreating => true,
-                // On the way forward each pod has failed, and was resized back.
-                Phase::RolledBack => *failed || status.heading == Heading::Forward,
-                Phase::Complete => status.pods.rolled_back > 0,
-                _ => false,
-            },
-        }
-    }
-
+impl Workload {
     /// The output.
-    fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
+    fn text(&self, progress: &Progress, output: Option<Output>) -> anyhow::Result<String> {
         match output {
-            Some(Output::Wide) | None => Ok(self.lines(workload)),
-            Some(output) => format_value(workload, &self.value(workload), output),
+            Some(Output::Wide) | None => Ok(self.lines(progress)),
+            Some(output) => format_value(self, &self.value(progress), output),
         }
     }
 
-    /// The status for programs, with the workload that it is of. The phase is null until there is a status.
-    fn value(&self, workload: &Workload) -> Value {
-        let mut value = match self {
-            Self::Reported { status, .. } => json!(status),
-            Self::None | Self::Held => json!({ "phase": null }),
+    /// The status of its rollout for programs. The phase is null until there is a status.
+    fn value(&self, progress: &Progress) -> Value {
+        let mut value = match progress {
+            Progress::Reported { status, .. } => json!(status),
+            Progress::None | Progress::Held => json!({ "phase": null }),
         };
-        let (api_version, kind) = match workload.kind {
+        let (api_version, kind) = match self.kind {
             Kind::Held(kind) => (kind.api_version().to_owned(), kind.name().to_owned()),
             Kind::CloneSet => (CloneSet::api_version(&()).into_owned(), CloneSet::kind(&()).into_owned()),
         };
         value["apiVersion"] = json!(api_version);
         value["kind"] = json!(kind);
-        value["name"] = json!(workload.name);
+        value["name"] = json!(self.name);
         value
     }
 
     /// The output for people.
-    fn lines(&self, workload: &Workload) -> String {
-        let status = match self {
-            Self::None => return format!("{workload}: no in-place rollout\n"),
-            Self::Held => return format!("{workload}: held, waiting for the rollout controller\n"),
-            Self::Reported { status, .. } => status,
+    fn lines(&self, progress: &Progress) -> String {
+        let status = match progress {
+            Progress::None => return format!("{self}: no in-place rollout\n"),
+            Progress::Held => return format!("{self}: held, waiting for the rollout controller\n"),
+            Progress::Reported { status, .. } => status,
         };
         let pods = &status.pods;
         let mut text = format!(
-            "{workload}: {}, {} of {} pods done",
+            "{self}: {}, {} of {} pods done",
             color::state(status.phase.name()),
             pods.done,
             pods.total
@@ -466,7 +402,7 @@ mod tests {
             annotations[STATUS_ANNOTATION] = json!(status.to_string());
         }
         let metadata = json!({ "name": "web", "annotations": annotations });
-        Progress::of(&serde_json::from_value(metadata).unwrap())
+        Progress::from_metadata(&serde_json::from_value(metadata).unwrap())
     }
 
     fn record(heading: &str, fields: &Value) -> Value {
@@ -484,65 +420,6 @@ mod tests {
     }
 
     #[test]
-    fn a_status_from_before_an_undo_does_not_end_the_wait_for_it() {
-        let (forward, back) = (record("Forward", &json!({})), record("Back", &json!({})));
-        let held = status("Held", &json!({}));
-        assert!(progress(&forward, &held).has_failed());
-        let undone = progress(&back, &held);
-        assert!(matches!(undone, Progress::Held) && !undone.has_ended() && !undone.has_failed());
-        let going = progress(&back, &status("RollingBack", &json!({ "heading": "Back" })));
-        assert!(matches!(going, Progress::Reported { .. }) && !going.has_ended());
-    }
-
-    #[test]
-    fn a_rollout_has_not_ended_before_its_workload_is_released() {
-        let (complete, partitioned) = (status("Complete", &json!({})), status("Partitioned", &json!({})));
-        let outcome = json!({ "outcome": "Complete", "hold": { "restored": { "paused": null } } });
-        let of_before = status("Complete", &json!({ "revision": "r0" }));
-        for reported in [&complete, &of_before, &Value::Null] {
-            let held = progress(&record("Forward", &outcome), reported);
-            assert!(matches!(held, Progress::Held) && !held.has_ended(), "{reported}");
-        }
-        assert!(progress(&record("Forward", &json!({ "outcome": "Complete" })), &complete).has_ended());
-        // The partition holds the workload for good.
-        let hold = json!({ "hold": { "restored": { "paused": null } } });
-        assert!(progress(&record("Forward", &hold), &partitioned).has_ended());
-    }
-
-    #[test]
-    fn a_rollback_fails_unless_a_user_asked_for_it() {
-        let failure = json!({ "pod": "web-0", "reason": "Infeasible", "message": "too large" });
-        let table = [
-            ("RolledBack", json!({ "outcome": "RolledBack" }), false),
-            ("RolledBack", json!({ "outcome": "RolledBack", "failure": failure }), true),
-            ("RollbackFailed", json!({ "outcome": "RollbackFailed" }), true),
-        ];
-        for (phase, fields, failed) in table {
-            let ended = progress(&record("Back", &fields), &status(phase, &json!({ "heading": "Back" })));
-            assert!(ended.has_ended());
-            assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
-        }
-    }
-
-    #[test]
-    fn pods_that_were_resized_back_because_they_failed_are_a_failure() {
-        let pods = |done: usize, back: usize| {
-            json!({ "pods": { "total": 4, "pending": 0, "resizing": 0, "soaking": 0, "done": done, "stuck": 0,
-                "rollingBack": 0, "rolledBack": back, "rollbackFailed": 0 } })
-        };
-        let table = [
-            ("Complete", pods(4, 0), false),
-            ("Complete", pods(3, 1), true),
-            ("RolledBack", pods(0, 4), true),
-        ];
-        for (phase, fields, failed) in table {
-            let ended = progress(&record("Forward", &json!({ "outcome": phase })), &status(phase, &fields));
-            assert!(ended.has_ended());
-            assert_eq!(ended.has_failed(), failed, "{phase} {fields}");
-        }
-    }
-
-    #[test]
     fn a_status_for_programs_names_the_workload() {
         let complete =
             progress(&record("Forward", &json!({ "outcome": "Complete" })), &status("Complete", &json!({})));
@@ -551,21 +428,14 @@ mod tests {
             ("asts/db", &complete, ["apps.kruise.io/v1beta1", "StatefulSet", "db", "Complete"]),
             ("cloneset/web", &Progress::None, ["apps.kruise.io/v1beta1", "CloneSet", "web", ""]),
         ] {
-            let value = progress.text(&text.parse().unwrap(), Some(Output::Json)).unwrap();
+            let value = text.parse::<Workload>().unwrap().text(progress, Some(Output::Json)).unwrap();
             let value: Value = serde_json::from_str(&value).unwrap();
             let found =
                 ["apiVersion", "kind", "name", "phase"].map(|key| value[key].as_str().unwrap_or_default());
             assert_eq!(found, expected, "{text}");
         }
-        let none: Value = Progress::None.value(&"deploy/web".parse().unwrap());
+        let none: Value = "deploy/web".parse::<Workload>().unwrap().value(&Progress::None);
         assert_eq!(none["phase"], Value::Null);
-    }
-
-    #[test]
-    fn a_rollout_that_the_native_controller_superseded_is_none() {
-        let complete = record("Forward", &json!({ "outcome": "Complete", "superseded": true }));
-        let progress = progress(&complete, &Value::Null);
-        assert!(matches!(progress, Progress::None) && !progress.has_failed());
     }
 
     #[test]
@@ -602,7 +472,8 @@ mod tests {
             "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0 });
         let waiting = json!([{ "pod": "web-1", "reason": "Deferred", "message": "node has 1 cpu free" }]);
         let status = status("Progressing", &json!({ "pods": pods, "waiting": waiting }));
-        let text = progress(&record("Forward", &json!({})), &status).lines(&"deploy/web".parse().unwrap());
+        let web: Workload = "deploy/web".parse().unwrap();
+        let text = web.lines(&progress(&record("Forward", &json!({})), &status));
         let (first, second) = text.split_once('\n').unwrap();
         assert_eq!(first, "deployment/web: Progressing, 1 of 3 pods done, 1 resizing, 1 deferred");
         for word in ["web-1", "Deferred", "node has 1 cpu free"] {

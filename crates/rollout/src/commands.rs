@@ -21,6 +21,8 @@ use crate::workloads::{
     IN_PLACE_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord, recording, template_patch,
 };
 
+pub use crate::progress::Progress;
+
 /// The manager of the fields that commands write.
 pub(crate) const FIELD_MANAGER: &str = "plumb-cli";
 /// How often a workload is read again because another writer wrote it in between.

@@ -18,6 +18,7 @@ pub mod features;
 pub mod install;
 pub mod metrics;
 pub mod policies;
+mod progress;
 mod quotas;
 mod request;
 pub mod run;

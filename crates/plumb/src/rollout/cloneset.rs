@@ -9,11 +9,11 @@ use plumb_client::Api;
 use plumb_controller_runtime::{Reflector, WatchConfig, WatchEvent};
 use plumb_rollout::api::cloneset::{CloneSet, CloneSetCondition, CloneSetStatus};
 use plumb_rollout::cloneset::status::{FAILED_UPDATE, rollout};
-use plumb_rollout::commands::NoRollout;
+use plumb_rollout::commands::{NoRollout, Progress};
 use plumb_rollout::engine::Heading;
 use serde_json::json;
 
-use super::{Progress, Workload, format_value};
+use super::{Workload, exit_code, format_value};
 use crate::client::{Output, refusal_in, write_out};
 
 /// Prints where the rollout of a CloneSet stands; with `watch` every change, until it ends.
@@ -116,7 +116,7 @@ impl State {
 
     fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Rollout(progress) => progress.exit_code(),
+            Self::Rollout(progress) => exit_code(progress),
             Self::Refused(_) => ExitCode::FAILURE,
             // The update goes on without an in-place rollout, as that of a Deployment does.
             Self::Unchecked(_) | Self::Updating => ExitCode::SUCCESS,
@@ -132,13 +132,13 @@ impl State {
             (Self::Rollout(Progress::Held), None) => {
                 format!("{workload}: waiting for the CloneSet controller\n")
             }
-            (Self::Rollout(progress), _) => progress.text(workload, output)?,
+            (Self::Rollout(progress), _) => workload.text(progress, output)?,
             (Self::Refused(failed), None) => format!("{workload}: {}\n", message(failed)),
             (Self::Unchecked(failed), None) => {
                 format!("{workload}: waiting, no pod is updated: {}\n", message(failed))
             }
             (Self::Refused(failed) | Self::Unchecked(failed), Some(output)) => {
-                let mut value = Progress::None.value(workload);
+                let mut value = workload.value(&Progress::None);
                 value["reason"] = json!(failed.reason);
                 value["message"] = json!(message(failed));
                 format_value(workload, &value, output)?
@@ -148,7 +148,7 @@ impl State {
                     "{workload}: no in-place rollout: the template change is not limited to cpu and memory\n"
                 )
             }
-            (Self::Updating, Some(_)) => Progress::None.text(workload, output)?,
+            (Self::Updating, Some(_)) => workload.text(&Progress::None, output)?,
         })
     }
 }

@@ -2,10 +2,11 @@
 
 use kube::api::DynamicObject;
 use plumb_rollout::api::cloneset::CloneSet;
+use plumb_rollout::commands::Progress;
 use serde_json::Value;
 
 use super::cloneset::State;
-use super::{Kind, Progress, Workload, is_replacing};
+use super::{Kind, Workload, is_replacing};
 
 /// How many pods of a workload there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +36,8 @@ impl Summary {
         let workload = Workload { kind, name: object.metadata.name.clone().unwrap_or_default() };
         let (progress, text) = match kind {
             Kind::Held(kind) => {
-                let progress = Progress::of(&object.metadata);
-                let text = progress.lines(&workload);
+                let progress = Progress::from_metadata(&object.metadata);
+                let text = workload.lines(&progress);
                 if matches!(progress, Progress::None) && is_replacing(kind, object) {
                     let text =
                         format!("{workload}: no in-place rollout: its own controller replaces pods now\n");

@@ -15,6 +15,9 @@ use super::failure::Failure;
 /// The annotation of a pod that has its [`PodRecord`].
 pub const RECORD_ANNOTATION: &str = "rollout.plumb.dev/resize";
 
+/// The suffix of the revision of a rollback, which is a revision of its own.
+pub(super) const BACK: &str = "-back";
+
 /// Whether a pod follows its template or is undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Direction {
@@ -80,6 +83,11 @@ impl PodRecord {
     pub fn read(pod: &Pod) -> Option<Self> {
         let text = pod.metadata.annotations.as_ref()?.get(RECORD_ANNOTATION)?;
         serde_json::from_str(text).ok()
+    }
+
+    /// Whether it is about the rollout of a revision, forward or back.
+    pub fn is_of(&self, revision: &str) -> bool {
+        self.revision.strip_suffix(BACK).unwrap_or(&self.revision) == revision
     }
 
     /// The intent to resize a pod.

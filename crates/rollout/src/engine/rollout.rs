@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::desired::Desired;
 use super::failure::StuckReason;
 use super::pods::Counts;
+use super::record::BACK;
 
 /// The type of the condition of a workload that reports its rollout.
 pub const CONDITION: &str = "InPlaceResizing";
@@ -138,7 +139,7 @@ impl RolloutRecord {
     pub fn pod_revision(&self) -> String {
         match self.heading {
             Heading::Forward | Heading::Recreate => self.revision.clone(),
-            Heading::Back => format!("{}-back", self.revision),
+            Heading::Back => format!("{}{BACK}", self.revision),
         }
     }
 }

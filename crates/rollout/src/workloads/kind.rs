@@ -75,6 +75,22 @@ impl WorkloadKind {
         }
     }
 
+    /// The kind as `plumb rollout` writes it, which is how kubectl names it: `deployment`, `statefulset.apps.kruise.io`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployment",
+            Self::StatefulSet => "statefulset",
+            Self::DaemonSet => "daemonset",
+            Self::AdvancedStatefulSet => "statefulset.apps.kruise.io",
+            Self::AdvancedDaemonSet => "daemonset.apps.kruise.io",
+        }
+    }
+
+    /// The kind of a [word](Self::word).
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
     /// The kind of a resource.
     pub fn of_resource(group: &str, plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.group() == group && kind.plural() == plural)
