@@ -70,7 +70,7 @@ fn put(frame: &mut Frame<'_>, y: u16, line: &Line<'_>) {
     }
 }
 
-/// The views, the namespace, and the time.
+/// The views, and the namespace whose objects are shown.
 fn tabs(model: &Model) -> Line<'static> {
     let mut spans = Vec::new();
     for (number, tab) in (1..).zip(Tab::ALL) {

@@ -22,7 +22,6 @@ pub(super) fn table(observed: &Observed, form: Form) -> Table {
 
 fn rank(title: &str) -> u8 {
     match title {
-        "TARGET" => 5,
         "UNCAPPED" => 4,
         "NAMESPACE" => 3,
         "LOWER" | "UPPER" => 2,
