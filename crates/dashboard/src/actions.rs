@@ -5,15 +5,7 @@ use plumb_rollout::cloneset::cloneset_command;
 use plumb_rollout::commands::{Command, CommandError, command};
 use plumb_rollout::workloads::WorkloadKind;
 
-/// The kinds of workloads as `plumb rollout` writes them, but for `CloneSet`.
-const KINDS: [(&str, WorkloadKind); 5] = [
-    ("deployment", WorkloadKind::Deployment),
-    ("statefulset", WorkloadKind::StatefulSet),
-    ("daemonset", WorkloadKind::DaemonSet),
-    ("statefulset.apps.kruise.io", WorkloadKind::AdvancedStatefulSet),
-    ("daemonset.apps.kruise.io", WorkloadKind::AdvancedDaemonSet),
-];
-/// `CloneSet` in the same way.
+/// `CloneSet` as `plumb rollout` writes it; the other kinds are [`WorkloadKind::word`].
 pub(crate) const CLONE_SET: &str = "cloneset.apps.kruise.io";
 
 /// A command for a rollout, with its word in forms and its label for people.
@@ -38,7 +30,7 @@ impl Kind {
         if word == CLONE_SET {
             return Some(Self::CloneSet);
         }
-        KINDS.into_iter().find(|(known, _)| *known == word).map(|(_, kind)| Self::Held(kind))
+        WorkloadKind::named(word).map(Self::Held)
     }
 
     /// The API group and the resource that a command patches.

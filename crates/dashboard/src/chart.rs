@@ -74,6 +74,51 @@ fn bar(top: usize, one: &Bounds) -> Markup {
     }
 }
 
+/// A part of a histogram: from where to where, and its weight.
+pub(crate) type Bar = (i64, i64, u32);
+
+/// How often a container used how much, with its recommendation, the bounds and the caps as lines.
+pub(crate) fn histogram_chart(bars: &[Bar], one: &Bounds) -> Markup {
+    let lines = [
+        ("range-line", "lower bound", one.lower),
+        ("range-line", "upper bound", one.upper),
+        ("cap", "minimum allowed", one.min_allowed),
+        ("cap", "maximum allowed", one.max_allowed),
+        ("uncapped", "uncapped target", one.uncapped),
+        ("target", "target", one.target),
+    ];
+    let amounts = lines.iter().filter_map(|(.., amount)| *amount).filter(|amount| *amount < MAX_AMOUNT);
+    let largest = amounts.chain(bars.iter().map(|(_, end, _)| *end)).max().unwrap_or(0).max(1);
+    let heaviest = i64::from(bars.iter().map(|(.., weight)| *weight).max().unwrap_or(0).max(1));
+    let x = |amount: i64| 10 + scaled(amount.clamp(0, largest), largest, WIDTH - 20);
+    let base = USAGE_HEIGHT - 6;
+    let label = format!(
+        "{} {}: how often how much was used, up to {}",
+        one.container,
+        one.resource.name(),
+        short(one.resource, largest)
+    );
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {USAGE_HEIGHT}")) width=(WIDTH) height=(USAGE_HEIGHT) role="img" aria-label=(label) {
+            text x="10" y="14" { (label) }
+            @for (start, end, weight) in bars {
+                @let height = scaled(i64::from(*weight), heaviest, USAGE_HEIGHT - 30).max(1);
+                rect class="bar" x=(x(*start)) y=(base - height) width=((x(*end) - x(*start)).max(1)) height=(height) {
+                    title { (short(one.resource, *start)) " to " (short(one.resource, *end)) }
+                }
+            }
+            line class="axis" x1="10" x2=(WIDTH - 10) y1=(base) y2=(base) {}
+            @for (class, name, amount) in lines {
+                @if let Some(amount) = amount.filter(|amount| *amount <= largest) {
+                    line class=(class) x1=(x(amount)) x2=(x(amount)) y1="20" y2=(base) {
+                        title { (name) " " (short(one.resource, amount)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// What a container used, with its actual request as a line, and its resizes as marks. `None` for less than two measurements.
 pub(crate) fn usage_chart(
     container: &str,
@@ -144,6 +189,28 @@ mod tests {
         assert_eq!(chart(&series[..1]), None);
         let extreme = [(at(0), 0), (at(0), i64::MAX)];
         assert!(chart(&extreme).is_some());
+    }
+
+    #[test]
+    fn a_histogram_has_bars_and_a_line_for_each_bound_and_cap() {
+        let bounds = Bounds {
+            container: "<app>".to_owned(),
+            resource: Resource::Cpu,
+            target: Some(500),
+            lower: Some(100),
+            upper: Some(MAX_AMOUNT),
+            uncapped: None,
+            min_allowed: None,
+            max_allowed: Some(1000),
+        };
+        let text = histogram_chart(&[(0, 100, 10_000), (100, 200, 5000)], &bounds).into_string();
+        assert!(text.contains("&lt;app&gt; cpu: how often how much was used, up to 1<"), "{text}");
+        assert!(text.contains("<rect class=\"bar\" x=\"10\" y=\"24\" width=\"62\" height=\"90\">"), "{text}");
+        assert!(text.contains("height=\"45\""), "{text}");
+        for line in ["target 500m", "lower bound 100m", "maximum allowed 1<"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("upper bound"), "it is no amount that could be drawn: {text}");
     }
 
     #[test]

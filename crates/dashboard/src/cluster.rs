@@ -19,18 +19,19 @@ use plumb_rollout::api::advanced::{AdvancedDaemonSet, AdvancedStatefulSet};
 use plumb_rollout::api::cloneset::CloneSet;
 use plumb_rollout::commands::Command;
 use plumb_vpa::namespaces::Namespaces;
-use plumb_vpa_api::VerticalPodAutoscaler;
+use plumb_vpa_api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::actions::{Kind, carry_out};
 use crate::source::{Access, Changes, Metadata, Reader, Source, Whole, keep};
 use crate::usage::Usage;
+use crate::{Config, Prices};
 
 /// The reason of the event with which the node says who holds the capacity that a resize waits for.
 const RESIZE_WAITS: &str = "ResizeWaits";
-/// The timeout of the events of a pod, without which its page is complete.
-const EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
+/// The timeout of what is read for one page, which is complete without it.
+const READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an answer about a right is used.
 const PERMISSIONS: Duration = Duration::from_mins(1);
 /// How long a page waits for the first lists.
@@ -45,6 +46,8 @@ pub(crate) type Workloads<K> = Source<PartialObjectMeta<K>>;
 pub(crate) struct Cluster {
     client: Client,
     namespaces: Namespaces,
+    /// What resources cost, if the user has set that.
+    pub(crate) prices: Option<Prices>,
     changes: Changes,
     pub(crate) nodes: Source<Node>,
     pub(crate) pods: Source<Pod>,
@@ -64,8 +67,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The objects of the namespaces, of which none is read yet.
-    pub(crate) fn new(client: Client, namespaces: Namespaces) -> Self {
+    /// The objects that a dashboard is about, of which none is read yet.
+    pub(crate) fn new(config: &Config) -> Self {
         let changes = Changes::default();
         let usage: Arc<Usage> = Arc::default();
         let pods: Source<Pod> = Source::new(&changes);
@@ -74,8 +77,9 @@ impl Cluster {
             observer.observe(change.before.map(|pod| &**pod), change.after.map(|pod| &**pod));
         });
         Self {
-            client,
-            namespaces,
+            client: config.client.clone(),
+            namespaces: config.namespace.clone().map_or(Namespaces::All, Namespaces::Only),
+            prices: config.prices,
             nodes: Source::new(&changes),
             pods,
             vpas: Source::new(&changes),
@@ -175,11 +179,28 @@ impl Cluster {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}")).limit(EVENTS);
-        match tokio::time::timeout(EVENTS_TIMEOUT, api.list(&params)).await {
+        match tokio::time::timeout(READ_TIMEOUT, api.list(&params)).await {
             Ok(Ok(list)) => {
                 let mut events = list.items;
                 events.sort_by_key(|event| std::cmp::Reverse(last_seen(event)));
                 Ok(events)
+            }
+            Ok(Err(error)) => Err(Access::from_error(error)),
+            Err(_) => Err(Access::Unreachable("the API server did not answer in time".to_owned())),
+        }
+    }
+
+    /// The histories of the containers of a VPA, or why they cannot be read.
+    pub(crate) async fn checkpoints(
+        &self,
+        namespace: &str,
+        vpa: &str,
+    ) -> Result<Vec<VerticalPodAutoscalerCheckpoint>, Access> {
+        let api: Api<VerticalPodAutoscalerCheckpoint> = Api::namespaced(self.client.clone(), namespace);
+        match tokio::time::timeout(READ_TIMEOUT, api.list(&ListParams::default())).await {
+            Ok(Ok(list)) => {
+                // No field selector selects them by their VPA.
+                Ok(list.items.into_iter().filter(|one| one.spec.vpa_object_name == vpa).collect())
             }
             Ok(Err(error)) => Err(Access::from_error(error)),
             Err(_) => Err(Access::Unreachable("the API server did not answer in time".to_owned())),

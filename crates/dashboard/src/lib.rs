@@ -20,6 +20,7 @@ mod live;
 mod page;
 mod pages;
 mod server;
+mod session;
 mod source;
 mod table;
 mod usage;
@@ -27,18 +28,15 @@ mod view;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Client;
-use plumb_vpa::namespaces::Namespaces;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 use access::{Access, PARAMETER};
-use cluster::Cluster;
-use live::Feeds;
 use server::State;
+use session::Session;
 
 /// How a dashboard is set up.
 #[derive(Clone)]
@@ -53,13 +51,35 @@ pub struct Config {
     pub recheck: Duration,
     /// How often to read metrics.k8s.io.
     pub usage_interval: Duration,
+    /// What resources cost; `None` shows no money.
+    pub prices: Option<Prices>,
+    /// When to begin to read objects.
+    pub start: Start,
+}
+
+/// What resources cost in an hour, in any currency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// A core.
+    pub core: f64,
+    /// A GiB of memory.
+    pub gib: f64,
+}
+
+/// When a dashboard begins to read objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// When it starts, so that the usage of pods is known from then on.
+    AtOnce,
+    /// At the first visit of the user: one that is never opened costs nothing.
+    FirstVisit,
 }
 
 impl Config {
     /// The usual configuration.
     pub fn new(client: Client, namespace: Option<String>, name: String) -> Self {
         let (recheck, usage_interval) = (Duration::from_mins(1), Duration::from_secs(15));
-        Self { client, namespace, name, recheck, usage_interval }
+        Self { client, namespace, name, recheck, usage_interval, prices: None, start: Start::AtOnce }
     }
 }
 
@@ -91,7 +111,7 @@ pub struct Dashboard {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
-    access: Access,
+    access: Arc<Access>,
 }
 
 impl Dashboard {
@@ -103,7 +123,7 @@ impl Dashboard {
         let failed = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let access = Access::new(address).map_err(|_| StartError::Random)?;
+        let access = Arc::new(Access::new(address).map_err(|_| StartError::Random)?);
         Ok(Self { config, listener, address, access })
     }
 
@@ -122,17 +142,13 @@ impl Dashboard {
         format!("http://{}/?{PARAMETER}={}", self.address, self.token())
     }
 
-    /// Serves until the future is dropped.
-    pub async fn run(self) {
-        let Self { config, listener, access, .. } = self;
-        let namespaces = config.namespace.map_or(Namespaces::All, Namespaces::Only);
-        let cluster = Arc::new(Cluster::new(config.client, namespaces));
-        let mut readers = JoinSet::new();
-        for reader in cluster.readers(config.recheck, config.usage_interval) {
-            readers.spawn(reader);
+    /// Serves until the future is dropped. It can be called again afterwards.
+    pub async fn run(&self) {
+        let session = OnceLock::new();
+        if self.config.start == Start::AtOnce {
+            session.get_or_init(|| Session::start(&self.config));
         }
-        let feeds = Feeds::new(cluster.clone());
-        let state = State { access, cluster, feeds, name: config.name };
-        server::serve(listener, Arc::new(state)).await;
+        let state = State { access: self.access.clone(), config: self.config.clone(), session };
+        server::serve(&self.listener, Arc::new(state)).await;
     }
 }

@@ -24,10 +24,12 @@ use crate::page::Fragment;
 use crate::pages::page;
 use crate::view::View;
 
-/// How long changes are collected before a page is rendered.
-const COLLECT: Duration = Duration::from_millis(200);
+/// How long changes are collected before a page is rendered, so that those that come together are shown together.
+const COLLECT: Duration = Duration::from_millis(50);
+/// The least time from one rendering of a page to the next.
+const INTERVAL: Duration = Duration::from_millis(200);
 /// The same for pages for which the API server is asked each time.
-const COLLECT_WITH_REQUESTS: Duration = Duration::from_secs(1);
+const INTERVAL_WITH_REQUESTS: Duration = Duration::from_secs(1);
 /// A page that takes long to render is rendered less often: rendering takes at most this part of the time.
 const SHARE: u32 = 10;
 /// A connection without changes gets a comment after this time, which shows whether the browser is still there.
@@ -116,9 +118,11 @@ async fn render(cluster: &Arc<Cluster>, view: &View, sender: &watch::Sender<Rend
         if changes.changed().await.is_err() {
             return;
         }
-        let collect =
-            if matches!(view, View::Pod(..) | View::WhatIf(..)) { COLLECT_WITH_REQUESTS } else { COLLECT };
-        tokio::time::sleep(collect.max(took * SHARE)).await;
+        let asks = matches!(view, View::Pod(..) | View::WhatIf(..) | View::Vpa(..));
+        let interval = if asks { INTERVAL_WITH_REQUESTS } else { INTERVAL };
+        // A change after a quiet time is shown at once.
+        let next = started + interval.max(took * SHARE);
+        tokio::time::sleep_until(next.max(Instant::now() + COLLECT)).await;
         changes.mark_unchanged();
     }
 }

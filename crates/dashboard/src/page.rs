@@ -128,7 +128,7 @@ impl Page {
         let fragments = self.fragments();
         let title = format!("{} – {cluster} – Plumb", self.title);
         let body = html! {
-            (header(Some(view), cluster))
+            (header(view, cluster))
             main id="main" tabindex="-1" {
                 h1 { (self.title) }
                 @if let Some(form) = form_of(view) { (form) }
@@ -177,12 +177,12 @@ fn document(title: &str, live: Option<&str>, body: Markup) -> String {
     page.into_string()
 }
 
-fn header(view: Option<&View>, cluster: &str) -> Markup {
-    let is_pods = matches!(view, Some(View::Pods(_) | View::Pod(..) | View::WhatIf(..)));
-    let is_vpas = matches!(view, Some(View::Vpas(_) | View::Vpa(..)));
-    let is_rollouts = matches!(view, Some(View::Rollouts(_) | View::Rollout(..)));
+fn header(view: &View, cluster: &str) -> Markup {
+    let is_pods = matches!(view, View::Pods(_) | View::Pod(..) | View::WhatIf(..));
+    let is_vpas = matches!(view, View::Vpas(_) | View::Vpa(..));
+    let is_rollouts = matches!(view, View::Rollouts(_) | View::Rollout(..));
     let links = [
-        (View::Overview, "Overview", matches!(view, Some(View::Overview))),
+        (View::Overview, "Overview", *view == View::Overview),
         (View::Pods(Filter::default()), "Pods", is_pods),
         (View::Vpas(Filter::default()), "VPAs", is_vpas),
         (View::Rollouts(Filter::default()), "Rollouts", is_rollouts),
@@ -246,6 +246,7 @@ pub(crate) fn continue_at(path: &str) -> String {
                 meta charset="utf-8";
                 meta http-equiv="refresh" content=(format!("0;url={path}"));
                 title { "Plumb" }
+                link rel="icon" href="data:,";
                 link rel="stylesheet" href=(STYLE.href());
             }
             body { main { p { a href=(path) { "Continue to the dashboard" } } } }

@@ -4,23 +4,24 @@ mod overview;
 mod pod;
 mod pods;
 mod rollouts;
+mod vpa_history;
+mod vpa_pods;
 mod vpas;
+mod waste;
 mod what_if;
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Event;
 use maud::{Markup, html};
+use plumb_vpa_api::VerticalPodAutoscalerCheckpoint;
 
 use crate::actions::Kind;
 use crate::cluster::Cluster;
 use crate::page::{Page, Section};
 use crate::source::Access;
-use crate::table::{Cell, Column, Table};
+use crate::table::{Cell, Column, ROWS, Table};
 use crate::view::{Filter, View};
-
-/// How many rows of a list are on a page of it.
-const ROWS: usize = 200;
 
 /// Makes a page. The computation is not on the threads that serve connections: a cluster may have many pods.
 pub(crate) async fn page(cluster: &Arc<Cluster>, view: &View) -> Option<Page> {
@@ -32,8 +33,16 @@ pub(crate) async fn page(cluster: &Arc<Cluster>, view: &View) -> Option<Page> {
         },
         _ => Ok(Vec::new()),
     };
-    let read =
-        Read { events, dry_run: dry_run(cluster, view).await, may_patch: may_patch(cluster, view).await };
+    let checkpoints = match view {
+        View::Vpa(namespace, name) => cluster.checkpoints(namespace, name).await,
+        _ => Ok(Vec::new()),
+    };
+    let read = Read {
+        events,
+        checkpoints,
+        dry_run: dry_run(cluster, view).await,
+        may_patch: may_patch(cluster, view).await,
+    };
     let (cluster, view) = (cluster.clone(), view.clone());
     let made = tokio::task::spawn_blocking(move || make(&cluster, &view, read)).await;
     made.inspect_err(|error| tracing::error!(%error, "cannot render a page")).ok()
@@ -43,6 +52,8 @@ pub(crate) async fn page(cluster: &Arc<Cluster>, view: &View) -> Option<Page> {
 struct Read {
     /// The events of a pod.
     events: Result<Vec<Event>, Access>,
+    /// The history of a VPA.
+    checkpoints: Result<Vec<VerticalPodAutoscalerCheckpoint>, Access>,
     /// The response to a resize that is not made; `None` if none was requested.
     dry_run: Option<what_if::DryRun>,
     /// Whether the user may patch a workload.
@@ -73,7 +84,7 @@ fn make(cluster: &Cluster, view: &View, read: Read) -> Page {
             what_if::page(cluster, namespace, name, requests, read.dry_run)
         }
         View::Vpas(filter) => vpas::list(cluster, filter),
-        View::Vpa(namespace, name) => vpas::page(cluster, namespace, name),
+        View::Vpa(namespace, name) => vpas::page(cluster, namespace, name, read.checkpoints),
         View::Rollouts(filter) => rollouts::list(cluster, filter),
         View::Rollout(kind, namespace, name) => {
             rollouts::page(cluster, kind, namespace, name, read.may_patch)

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,13 +17,13 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::Config;
 use crate::access::{Access, PARAMETER, Verdict};
 use crate::actions::{Kind, command_named};
 use crate::assets::Asset;
-use crate::cluster::Cluster;
-use crate::live::Feeds;
 use crate::page::{continue_at, message};
 use crate::pages::page;
+use crate::session::Session;
 use crate::view::{View, parameters};
 
 /// How many connections there are at once. Each open page has one.
@@ -42,7 +42,8 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 const HEADERS: [(HeaderName, &str); 5] = [
     (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Not `no-referrer`, with which browsers send the forms of these pages with `Origin: null`.
+    (header::REFERRER_POLICY, "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
@@ -56,15 +57,20 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What requests are answered from.
 pub(crate) struct State {
-    pub(crate) access: Access,
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) feeds: Arc<Feeds>,
-    /// The name of the cluster, for people.
-    pub(crate) name: String,
+    pub(crate) access: Arc<Access>,
+    pub(crate) config: Config,
+    /// The objects, from when they are read.
+    pub(crate) session: OnceLock<Arc<Session>>,
+}
+
+impl State {
+    fn session(&self) -> &Session {
+        self.session.get_or_init(|| Session::start(&self.config))
+    }
 }
 
 /// Serves until the future is dropped, which closes all connections.
-pub(crate) async fn serve(listener: TcpListener, state: Arc<State>) {
+pub(crate) async fn serve(listener: &TcpListener, state: Arc<State>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -177,14 +183,14 @@ where
 
 async fn show(view: &View, format: Format, state: &State) -> Response<Body> {
     if let Format::Live(have) = format {
-        let Some(updates) = state.feeds.subscribe(view, have) else {
+        let Some(updates) = state.session().feeds.subscribe(view, have) else {
             let text = "Too many pages are open.";
             return html(StatusCode::SERVICE_UNAVAILABLE, message("Not now", text, None));
         };
         let body = StreamBody::new(updates).boxed_unsync();
         return with_headers(StatusCode::OK, "text/event-stream", NO_STORE, body);
     }
-    let Some(page) = page(&state.cluster, view).await else {
+    let Some(page) = page(&state.session().cluster, view).await else {
         let text = "The page cannot be rendered. The log of plumb dashboard has the error.";
         return html(StatusCode::INTERNAL_SERVER_ERROR, message("Error", text, None));
     };
@@ -198,7 +204,7 @@ async fn show(view: &View, format: Format, state: &State) -> Response<Body> {
             Some(text) => respond_with(status, "text/csv; charset=utf-8; header=present", NO_STORE, text),
             None => not_found(),
         },
-        Format::Html | Format::Live(_) => html(status, page.document(view, &state.name)),
+        Format::Html | Format::Live(_) => html(status, page.document(view, &state.config.name)),
     }
 }
 
@@ -221,7 +227,7 @@ where
         let text = "This is no command for the rollout of a workload.";
         return html(StatusCode::BAD_REQUEST, message("Not understood", text, link));
     };
-    match state.cluster.carry_out(kind, namespace, name, command).await {
+    match state.session().cluster.carry_out(kind, namespace, name, command).await {
         Ok(()) => {
             let mut response = html(StatusCode::SEE_OTHER, String::new());
             // The parts of the URL are encoded.

@@ -9,6 +9,9 @@ use plumb_resize::list::quantity_of;
 use plumb_resize::resource::Resource;
 use serde_json::{Map, Value, json};
 
+/// The most rows of a table on a page. JSON and CSV have all.
+pub(crate) const ROWS: usize = 100;
+
 /// A table. Its rows have as many cells as it has columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
@@ -173,7 +176,7 @@ fn amount_html(resource: Resource, amount: Option<i64>) -> Markup {
 }
 
 /// A time. The page's script shows how long ago it is.
-pub(crate) fn time_html(time: Timestamp) -> Markup {
+fn time_html(time: Timestamp) -> Markup {
     let text = time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
     html! { time datetime=(time) { (text) } }
 }
@@ -207,10 +210,13 @@ impl Table {
         html! {
             div class="scroll" tabindex="0" role="region" aria-label=(self.caption) {
                 table {
-                    caption { (self.caption) }
+                    caption {
+                        (self.caption)
+                        @if self.rows.len() > ROWS { ": the first " (ROWS) " of " (self.rows.len()) "; JSON and CSV have all" }
+                    }
                     thead { tr { @for column in &self.columns { th scope="col" { (column.title) } } } }
                     tbody {
-                        @for row in &self.rows {
+                        @for row in self.rows.iter().take(ROWS) {
                             tr {
                                 @for (position, cell) in row.iter().enumerate() {
                                     @if position == 0 {
@@ -280,6 +286,17 @@ mod tests {
             assert_eq!(table.json(), json!([{ "name": "a", "value": value }]));
             assert_eq!(table.csv(), format!("name,value\r\na,{csv}\r\n"));
         }
+    }
+
+    #[test]
+    fn a_page_has_the_first_rows_of_a_long_table_and_programs_get_all() {
+        let mut long = table(Cell::Count(1));
+        long.rows = (0..=ROWS).map(|row| vec![Cell::Count(row), Cell::Count(row)]).collect();
+        let page = long.html().into_string();
+        assert_eq!(page.matches("<tr>").count(), ROWS + 1);
+        assert!(page.contains("All: the first 100 of 101; JSON and CSV have all"), "{page}");
+        assert_eq!(long.json().as_array().unwrap().len(), ROWS + 1);
+        assert_eq!(long.csv().lines().count(), ROWS + 2);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::columns;
 use super::pods::{link, names, reason, stage};
 use super::rollouts::{Rollout, rollouts};
 use super::vpas::{attention, vpa_link};
+use super::waste::{self, Total};
 use crate::cluster::Cluster;
 use crate::page::{Page, Section};
 use crate::table::{Cell, Table, Tone};
@@ -21,8 +22,14 @@ use crate::table::{Cell, Table, Tone};
 /// The overview.
 pub(super) fn page(cluster: &Cluster) -> Page {
     let pods = cluster.pods.store().all();
-    let sections =
-        vec![nodes(cluster, &pods), resizes(cluster, &pods), rollouts_section(cluster), vpas(cluster)];
+    let (nodes, total) = nodes(cluster, &pods);
+    let sections = vec![
+        nodes,
+        waste::section(cluster, total),
+        resizes(cluster, &pods),
+        rollouts_section(cluster),
+        vpas(cluster),
+    ];
     Page { title: "Overview".to_owned(), found: true, sections }
 }
 
@@ -35,7 +42,7 @@ struct Sum {
     used: Amounts,
 }
 
-fn nodes(cluster: &Cluster, pods: &[Arc<Pod>]) -> Section {
+fn nodes(cluster: &Cluster, pods: &[Arc<Pod>]) -> (Section, Total) {
     let mut sums: HashMap<&str, Sum> = HashMap::new();
     for pod in pods.iter().filter(|pod| !has_ended(pod)) {
         let Some(node) = node_of(pod) else { continue };
@@ -46,6 +53,10 @@ fn nodes(cluster: &Cluster, pods: &[Arc<Pod>]) -> Section {
         sum.allocated = sum.allocated.plus(amounts(held(pod).ok()));
         sum.used = sum.used.plus(cluster.usage.pod(namespace, name).amounts());
     }
+    let total = sums.values().fold(Total::default(), |total, sum| Total {
+        allocated: total.allocated.plus(sum.allocated),
+        used: total.used.plus(sum.used),
+    });
     let uses_are_known = cluster.usage.access() == crate::source::Access::Granted;
     let row = |node: &Arc<Node>| {
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -99,7 +110,7 @@ fn nodes(cluster: &Cluster, pods: &[Arc<Pod>]) -> Section {
     if let Some(namespace) = cluster.namespace() {
         section.notes.push(format!("Only the pods of namespace {namespace} are counted."));
     }
-    section
+    (section, total)
 }
 
 fn amounts(list: Option<ResourceList>) -> Amounts {
@@ -121,7 +132,7 @@ fn ready(node: &Node) -> (&'static str, Tone) {
     }
 }
 
-/// Resizes that are not applied, those that wait for capacity first.
+/// Resizes that are not applied: first those that fail or never fit their node, then those that wait for capacity.
 fn resizes(cluster: &Cluster, pods: &[Arc<Pod>]) -> Section {
     let mut rows = Vec::new();
     for pod in pods {

@@ -9,9 +9,9 @@ use kube::Resource;
 use kube::core::PartialObjectMeta;
 use maud::{Markup, html};
 use plumb_rollout::cloneset::status::rollout as clone_set_status;
-use plumb_rollout::commands::{self, Command};
+use plumb_rollout::commands::{Command, Progress};
 use plumb_rollout::engine::{Direction, Phase, PodRecord, RolloutStatus};
-use plumb_rollout::workloads::WorkloadRecord;
+use plumb_rollout::workloads::WorkloadKind;
 
 use super::pods::names;
 use super::{absent, columns, list_section, matches};
@@ -36,15 +36,12 @@ pub(super) struct Rollout {
 impl Rollout {
     /// The rollout that the annotations of a workload describe.
     fn from_metadata(kind: &'static str, metadata: &ObjectMeta) -> Option<Self> {
-        let record = WorkloadRecord::read(metadata);
-        let is_open = record.as_ref().is_some_and(WorkloadRecord::is_open);
-        // A status from before the rollout, or from before it was undone, is not about it.
-        let status = commands::status(metadata).filter(|status| {
-            record.as_ref().is_none_or(|record| {
-                status.revision == record.rollout.revision && status.heading == record.rollout.heading
-            })
-        });
-        (is_open || status.is_some()).then(|| Self::new(kind, metadata, status))
+        let status = match Progress::from_metadata(metadata) {
+            Progress::None => return None,
+            Progress::Held => None,
+            Progress::Reported { status, .. } => Some(*status),
+        };
+        Some(Self::new(kind, metadata, status))
     }
 
     fn new(kind: &'static str, metadata: &ObjectMeta, status: Option<RolloutStatus>) -> Self {
@@ -114,12 +111,19 @@ pub(super) fn list_columns() -> Vec<Column> {
 pub(super) fn rollouts(cluster: &Cluster) -> (Vec<Rollout>, Vec<String>) {
     let mut found = Vec::new();
     let mut absent = Vec::new();
-    add("deployment", "deployments of apps", &cluster.deployments, &mut found, &mut absent);
-    add("statefulset", "statefulsets of apps", &cluster.stateful_sets, &mut found, &mut absent);
-    add("daemonset", "daemonsets of apps", &cluster.daemon_sets, &mut found, &mut absent);
-    let (sets, daemons) = (&cluster.advanced_stateful_sets, &cluster.advanced_daemon_sets);
-    add("statefulset.apps.kruise.io", "statefulsets of apps.kruise.io", sets, &mut found, &mut absent);
-    add("daemonset.apps.kruise.io", "daemonsets of apps.kruise.io", daemons, &mut found, &mut absent);
+    for kind in WorkloadKind::ALL {
+        match kind {
+            WorkloadKind::Deployment => add(kind, &cluster.deployments, &mut found, &mut absent),
+            WorkloadKind::StatefulSet => add(kind, &cluster.stateful_sets, &mut found, &mut absent),
+            WorkloadKind::DaemonSet => add(kind, &cluster.daemon_sets, &mut found, &mut absent),
+            WorkloadKind::AdvancedStatefulSet => {
+                add(kind, &cluster.advanced_stateful_sets, &mut found, &mut absent);
+            }
+            WorkloadKind::AdvancedDaemonSet => {
+                add(kind, &cluster.advanced_daemon_sets, &mut found, &mut absent);
+            }
+        }
+    }
     absent.extend(missing_kind("clonesets of apps.kruise.io", &cluster.clone_sets.access()));
     for set in cluster.clone_sets.store().all() {
         let status = set.status.as_ref().and_then(clone_set_status);
@@ -128,18 +132,14 @@ pub(super) fn rollouts(cluster: &Cluster) -> (Vec<Rollout>, Vec<String>) {
     (found, absent)
 }
 
-fn add<K>(
-    kind: &'static str,
-    objects: &str,
-    workloads: &Workloads<K>,
-    found: &mut Vec<Rollout>,
-    absent: &mut Vec<String>,
-) where
+fn add<K>(kind: WorkloadKind, workloads: &Workloads<K>, found: &mut Vec<Rollout>, absent: &mut Vec<String>)
+where
     PartialObjectMeta<K>: Resource,
 {
-    absent.extend(missing_kind(objects, &workloads.access()));
+    let objects = format!("{} of {}", kind.plural(), kind.group());
+    absent.extend(missing_kind(&objects, &workloads.access()));
     let all = workloads.store().all();
-    found.extend(all.iter().filter_map(|workload| Rollout::from_metadata(kind, &workload.metadata)));
+    found.extend(all.iter().filter_map(|workload| Rollout::from_metadata(kind.word(), &workload.metadata)));
 }
 
 /// Why workloads of a kind cannot be shown. That a cluster does not have the kinds of OpenKruise is no news.
@@ -249,7 +249,7 @@ fn grid(cluster: &Cluster, rollout: &Rollout) -> Section {
 }
 
 /// The pods of a workload, directly or through its `ReplicaSet`s.
-fn pods_of(cluster: &Cluster, uid: &str) -> Vec<Arc<Pod>> {
+pub(super) fn pods_of(cluster: &Cluster, uid: &str) -> Vec<Arc<Pod>> {
     let sets = cluster.replica_sets.store().controlled_by(uid);
     let owners = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).chain([uid]);
     owners.flat_map(|owner| cluster.pods.store().controlled_by(owner)).collect()
@@ -257,11 +257,8 @@ fn pods_of(cluster: &Cluster, uid: &str) -> Vec<Arc<Pod>> {
 
 /// How far a pod is in a rollout, by its record. A pod without one was not resized: it waits, or was created since.
 fn progress(pod: &Pod, revision: Option<&str>) -> (&'static str, Tone) {
-    let record = PodRecord::read(pod).filter(|record| {
-        let is_of =
-            |revision: &str| record.revision.strip_suffix("-back").unwrap_or(&record.revision) == revision;
-        revision.is_some_and(is_of)
-    });
+    let record =
+        PodRecord::read(pod).filter(|record| revision.is_some_and(|revision| record.is_of(revision)));
     let Some(record) = record else { return ("Unchanged", Tone::Plain) };
     let is_finished = record.finished_at.is_some();
     match (record.direction, is_finished, record.applied_at.is_some()) {
@@ -270,5 +267,35 @@ fn progress(pod: &Pod, revision: Option<&str>) -> (&'static str, Tone) {
         (Direction::Forward, false, false) => ("Resizing", Tone::Busy),
         (Direction::Back, true, _) => ("RolledBack", Tone::Warning),
         (Direction::Back, false, _) => ("RollingBack", Tone::Busy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_rollout::workloads::{RECORD_ANNOTATION, STATUS_ANNOTATION};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rollout_whose_workload_is_still_held_has_no_outcome_yet() {
+        let pods = json!({ "total": 1, "pending": 0, "resizing": 0, "soaking": 0, "done": 1, "stuck": 0,
+            "rollingBack": 0, "rolledBack": 0, "rollbackFailed": 0 });
+        let status = json!({ "revision": "r1", "phase": "Complete", "pods": pods });
+        let rollout = |hold: bool| {
+            let mut record = json!({ "revision": "r1", "base": "r0", "startedAt": "2026-01-01T00:00:00Z",
+                "heading": "Forward", "outcome": "Complete" });
+            if hold {
+                record["hold"] = json!({ "restored": { "paused": null } });
+            }
+            let annotations =
+                json!({ RECORD_ANNOTATION: record.to_string(), STATUS_ANNOTATION: status.to_string() });
+            let metadata =
+                serde_json::from_value(json!({ "name": "web", "annotations": annotations })).unwrap();
+            Rollout::from_metadata("deployment", &metadata).unwrap()
+        };
+        assert_eq!(rollout(true).phase(), Cell::state("Waiting", Tone::Busy));
+        assert!(rollout(true).needs_attention());
+        assert_eq!(rollout(false).phase(), Cell::state("Complete", Tone::Good));
     }
 }

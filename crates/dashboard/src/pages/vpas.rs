@@ -2,15 +2,17 @@
 
 use plumb_controller_runtime::ObjectRef;
 use plumb_resize::list::amount_of;
-use plumb_resize::resource::Resource;
+use plumb_resize::resource::{Declared, Resource};
 use plumb_vpa_api::{
-    ConditionStatus, RecommendedContainerResources, ResourceList, VerticalPodAutoscaler, read_resources,
+    ConditionStatus, RecommendedContainerResources, ResourceList, VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint, read_resources,
 };
 
-use super::{absent, columns, list_section, matches};
+use super::{absent, columns, list_section, matches, vpa_history, vpa_pods};
 use crate::chart::{Bounds, bounds_chart};
 use crate::cluster::Cluster;
 use crate::page::{Page, Section};
+use crate::source::Access;
 use crate::table::{Cell, Table, Tone};
 use crate::view::{Filter, View};
 
@@ -108,6 +110,12 @@ fn amount(list: &ResourceList, resource: Resource) -> Option<i64> {
     amount_of(resource, read_resources(list)[resource]?).ok()
 }
 
+/// The target of a container, if the VPA has a recommendation for it.
+pub(super) fn recommended_for(vpa: &VerticalPodAutoscaler, container: &str) -> Option<Declared> {
+    let found = recommended(vpa).iter().find(|one| one.container_name == container)?;
+    Some(Declared::of(|resource| amount(&found.target, resource)))
+}
+
 fn bounds(vpa: &VerticalPodAutoscaler) -> Vec<Bounds> {
     let mut all = Vec::new();
     for container in recommended(vpa) {
@@ -129,16 +137,27 @@ fn bounds(vpa: &VerticalPodAutoscaler) -> Vec<Bounds> {
 }
 
 /// The page of a VPA.
-pub(super) fn page(cluster: &Cluster, namespace: &str, name: &str) -> Page {
+pub(super) fn page(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    checkpoints: Result<Vec<VerticalPodAutoscalerCheckpoint>, Access>,
+) -> Page {
     let title = format!("VPA {namespace}/{name}");
     let Some(vpa) = cluster.vpas.store().get(&ObjectRef::namespaced(namespace, name)) else {
         return absent(title, OBJECTS, &cluster.vpas.access());
     };
-    Page { title, found: true, sections: vec![recommendation(&vpa), conditions(&vpa)] }
+    let bounds = bounds(&vpa);
+    let sections = vec![
+        recommendation(&vpa, &bounds),
+        vpa_history::section(checkpoints, &bounds),
+        vpa_pods::section(cluster, &vpa),
+        conditions(&vpa),
+    ];
+    Page { title, found: true, sections }
 }
 
-fn recommendation(vpa: &VerticalPodAutoscaler) -> Section {
-    let bounds = bounds(vpa);
+fn recommendation(vpa: &VerticalPodAutoscaler, bounds: &[Bounds]) -> Section {
     let row = |one: &Bounds| {
         let amounts = [one.target, one.lower, one.upper, one.uncapped, one.min_allowed, one.max_allowed];
         let amounts = amounts.map(|amount| Cell::Amount(one.resource, amount));
@@ -168,7 +187,7 @@ fn recommendation(vpa: &VerticalPodAutoscaler) -> Section {
         target.name,
         vpa.spec.update_mode().as_str()
     ));
-    section.figure = (!bounds.is_empty()).then(|| bounds_chart(&bounds));
+    section.figure = (!bounds.is_empty()).then(|| bounds_chart(bounds));
     section
 }
 

@@ -64,7 +64,7 @@ impl Running {
         let dashboard = Dashboard::bind("127.0.0.1:0".parse().unwrap(), config).await.unwrap();
         let (address, token) = (dashboard.address(), dashboard.token().to_owned());
         assert_eq!(dashboard.url(), format!("http://{address}/?token={token}"));
-        Self { address, token, task: tokio::spawn(dashboard.run()) }
+        Self { address, token, task: tokio::spawn(async move { dashboard.run().await }) }
     }
 
     /// Sends a request with these lines of its head, and reads the response.

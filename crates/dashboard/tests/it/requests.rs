@@ -27,7 +27,7 @@ async fn every_response_has_a_strict_content_security_policy() {
             }
             assert!(!policy.contains("unsafe"), "{policy}");
             assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{path}");
-            assert_eq!(response.header("referrer-policy"), Some("no-referrer"), "{path}");
+            assert_eq!(response.header("referrer-policy"), Some("same-origin"), "{path}");
             let cache = response.header("cache-control").unwrap();
             let is_asset = path.starts_with("/assets/");
             assert_eq!(cache.contains("immutable"), is_asset, "{path}: {cache}");
