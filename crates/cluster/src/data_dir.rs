@@ -20,7 +20,7 @@ use plumb_runtime::builtin;
 use plumb_runtime::untrusted::remove_tree;
 
 pub(crate) use owner::{behind_sudo, check_path};
-pub use usual::{Purpose, existing_kubeconfig, given_or_usual};
+pub use usual::{DATA_DIR, Purpose, existing_kubeconfig, given_or_usual};
 
 /// The objects that the API serves.
 pub(crate) const OBJECTS: &str = "objects";

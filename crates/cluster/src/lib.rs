@@ -15,6 +15,7 @@ mod autoscaler;
 pub mod backup;
 pub mod components;
 mod controllers;
+mod dashboard;
 pub mod data_dir;
 mod definitions;
 pub mod down;

@@ -35,7 +35,7 @@ use crate::nodes::{DnsSettings, Machines, RunningMachines};
 use crate::pod_network::ClusterNetwork;
 use crate::signals::{Signals, Stop};
 use crate::usage::{self, Measurements};
-use crate::{backup, data_dir, features, holder, nodes, service_manager};
+use crate::{backup, dashboard, data_dir, features, holder, nodes, service_manager};
 
 /// The assumed limit of file descriptors, if it is unknown.
 const FEW_DESCRIPTORS: usize = 1_024;
@@ -200,7 +200,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     let metrics = plumb_controller_runtime::metrics::Metrics::default();
     let shown = metrics.clone();
     server.also_show(move |text| shown.render(text));
-    let components = args.components.start(&Context {
+    let context = Context {
         server: &server,
         supervisor,
         metrics: &metrics,
@@ -214,7 +214,13 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
         network: network.as_ref(),
         autoscaler: &args.autoscaler,
         autoscaling_period: args.horizontal_pod_autoscaler_sync_period,
-    });
+    };
+    let components = args.components.start(&context);
+    let dashboard = if args.dashboard {
+        dashboard::start(&context, args.dashboard_listen, &advertised.to_string(), data).await
+    } else {
+        None
+    };
     let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
     let nodes = if args.components.contains(NODE) {
         let context = nodes::ClusterContext {
@@ -254,6 +260,9 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     if let Some(nodes) = &nodes {
         say!("plumb: {}", nodes.what);
     }
+    if let Some(dashboard) = &dashboard {
+        say!("plumb: {}", dashboard.line);
+    }
     // The usual path of the kubeconfig names the data directory.
     let data_is_in = match args.kubeconfig {
         Some(_) => format!("; data is in {}", shell_word(data)),
@@ -289,7 +298,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     }
     #[cfg(feature = "test-hooks")]
     drop(aborting);
-    drop((components, gathering, copying));
+    drop((components, gathering, copying, dashboard));
     own_controllers.await.context("the controllers of the API server failed")?;
     if tokio::time::timeout(COMPLETE_WRITES, server.writes_completed()).await.is_err() {
         tracing::warn!(

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use plumb_cluster::data_dir::DATA_DIR;
 use plumb_cluster::flags::{Backup, Down, Node, RegistryFlags, Restore, Up};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -242,7 +243,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Image {
     /// The data directory of the cluster; it may be running. [default: that of `plumb up`]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, env = DATA_DIR, global = true, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: ImageCommand,

@@ -16,6 +16,7 @@ mod it {
     mod conformance;
     mod containerd;
     mod csi;
+    mod dashboard;
     mod descriptors;
     mod dice;
     mod differential;

@@ -6,6 +6,9 @@ use nix::unistd::geteuid;
 
 use super::owner;
 
+/// The variable that names the data directory of the commands about a cluster of this machine that have no `--data-dir`.
+pub const DATA_DIR: &str = "PLUMB_DATA_DIR";
+
 /// What a data directory is for, which decides on its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -50,13 +53,15 @@ fn choose(purpose: Purpose, is_root: bool, here: &Path) -> PathBuf {
     if !is_root || owner::is_own(here) { here.to_owned() } else { purpose.of_root().into() }
 }
 
-/// Where `plumb up` writes a kubeconfig by default: of those files, the first that is there. One that another user can have
+/// Where `plumb up` writes a kubeconfig by default, in the directory that `PLUMB_DATA_DIR` names or in the usual ones: of those files, the first that is there. One that another user can have
 /// written is passed over: a kubeconfig can name a program that clients run.
 pub fn existing_kubeconfig() -> Option<PathBuf> {
-    let candidates = [Purpose::Cluster.here(), Purpose::Cluster.of_root()];
-    candidates
+    let named = std::env::var_os(DATA_DIR).filter(|directory| !directory.is_empty()).map(PathBuf::from);
+    let usual = [Purpose::Cluster.here(), Purpose::Cluster.of_root()].map(PathBuf::from);
+    named
         .into_iter()
-        .map(|directory| Path::new(directory).join(super::KUBECONFIG))
+        .chain(usual)
+        .map(|directory| directory.join(super::KUBECONFIG))
         .find(|file| owner::is_trusted_file(file))
 }
 

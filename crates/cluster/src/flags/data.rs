@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::data_dir::DATA_DIR;
+
 /// The arguments of `plumb backup`.
 #[derive(Debug, Args)]
 pub struct Backup {
     /// The file to write; it must not exist.
     pub(crate) file: PathBuf,
     /// The data directory to copy. [default: that of `plumb up`]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = DATA_DIR, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
 
@@ -20,7 +22,7 @@ pub struct Restore {
     /// The file that `plumb backup` wrote.
     pub(crate) file: PathBuf,
     /// The data directory to create; it must not have objects. [default: that of `plumb up`]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = DATA_DIR, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
 
@@ -28,7 +30,7 @@ pub struct Restore {
 #[derive(Debug, Args)]
 pub struct Down {
     /// The data directory of the cluster, or of the node. [default: that of `plumb up`]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = DATA_DIR, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Remove the data directory as well, with all objects, images and certificates. Files that Plumb did not
     /// create stay.

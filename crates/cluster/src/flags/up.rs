@@ -4,14 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use plumb_features::FeatureGates;
 use plumb_pod_network::machine::NodeNetwork;
 use plumb_resize::rules::Dialect;
 
-use super::values::{interval, socket_address};
+use super::values::{interval, loopback_address, socket_address};
 use super::{AuditFlags, AutoscalerFlags, ClusterNetworkFlags, OnNode, RuntimeKind, ServerLimits};
 use crate::components::{self, Components, ComponentsParser};
+use crate::data_dir::DATA_DIR;
 use crate::features;
 
 /// The arguments of `plumb up`.
@@ -19,7 +20,7 @@ use crate::features;
 pub struct Up {
     /// The directory of objects, certificates and the kubeconfig. Created if it is missing; refused if another user
     /// can change it. [default: ./plumb-data; for root /var/lib/plumb, unless there is a ./plumb-data of root's]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, env = DATA_DIR, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// The address that the API is served on. Port 0 takes any free port.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS", value_parser = socket_address)]
@@ -79,6 +80,13 @@ pub struct Up {
     /// How often the controllers read the metrics of each HorizontalPodAutoscaler.
     #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
     pub(crate) horizontal_pod_autoscaler_sync_period: Duration,
+    /// Whether to serve the dashboard, a web page of the cluster for this user. The URL with its token is printed at the start.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "true|false")]
+    pub(crate) dashboard: bool,
+    /// The loopback address of the dashboard. If it is in use, another free port is taken.
+    #[arg(long, default_value = "127.0.0.1:6480", value_name = "ADDRESS", value_parser = loopback_address)]
+    pub(crate) dashboard_listen: SocketAddr,
     #[cfg(feature = "test-hooks")]
     #[command(flatten)]
     pub(crate) hooks: crate::test_hooks::ClusterHooks,

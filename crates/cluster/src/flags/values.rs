@@ -34,3 +34,14 @@ pub fn positive_quantity(text: &str) -> anyhow::Result<Quantity> {
 pub fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:6443")
 }
+
+/// An address that only this machine reaches.
+pub(super) fn loopback_address(text: &str) -> Result<SocketAddr, &'static str> {
+    let address = socket_address(text)?;
+    if !address.ip().is_loopback() {
+        return Err(
+            "only this machine may reach it, which has no encryption: write an address such as 127.0.0.1:6480",
+        );
+    }
+    Ok(address)
+}

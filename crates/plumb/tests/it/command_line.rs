@@ -322,6 +322,21 @@ fn flags_that_no_node_can_have_are_refused_at_once() {
 }
 
 #[test]
+fn the_data_directory_is_that_of_the_flag_or_else_that_of_the_variable() {
+    let folder = tempfile::tempdir().unwrap();
+    let backup = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        command.env("PLUMB_DATA_DIR", folder.path().join("of-variable")).current_dir(folder.path());
+        command.arg("backup").arg(folder.path().join("file")).args(flags);
+        complaint(command)
+    };
+    let said = backup(&[]);
+    assert!(said.contains("of-variable"), "{said}");
+    let said = backup(&["--data-dir", "of-flag"]);
+    assert!(said.contains("of-flag") && !said.contains("of-variable"), "{said}");
+}
+
+#[test]
 fn a_failed_start_leaves_no_data_directory_and_says_once_what_failed() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
