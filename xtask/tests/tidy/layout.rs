@@ -24,6 +24,7 @@ const PURE: &[(&str, &[&str])] = &[
             "thiserror",
         ],
     ),
+    ("plumb-flowcontrol", &["k8s-openapi", "serde_json"]),
     ("plumb-go", &["regex", "thiserror"]),
     ("plumb-placement", &["k8s-openapi", "plumb-resize"]),
     ("plumb-pod-security", &["k8s-openapi", "plumb-go", "plumb-validation", "serde"]),
