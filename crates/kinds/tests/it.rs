@@ -4,5 +4,6 @@
 
 mod it {
     mod defaults;
+    mod flow_control;
     mod validation;
 }
