@@ -96,6 +96,11 @@ const GENERATED: &[Generated] = &[
         verify: || run(&mut annotations()),
     },
     Generated {
+        name: "metrics",
+        update: || run(metrics().env("PLUMB_UPDATE", "1")),
+        verify: || run(&mut metrics()),
+    },
+    Generated {
         name: DEMO,
         update: || run(&mut script("docs/demo/record")),
         verify: || run(script("docs/demo/record").arg("--check")),
@@ -128,6 +133,10 @@ fn fields() -> std::process::Command {
 
 fn annotations() -> std::process::Command {
     cargo(["test", "--package", "xtask", "--test", "tidy", "annotations::"])
+}
+
+fn metrics() -> std::process::Command {
+    cargo(["test", "--package", "xtask", "--test", "tidy", "metrics::"])
 }
 
 /// Writes generated files anew.

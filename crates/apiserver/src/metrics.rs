@@ -165,7 +165,7 @@ impl Metrics {
             text.sample(name, &[("group", group), ("resource", resource)], *count);
         }
         let name = "apiserver_storage_objects";
-        text.gauge(name, "the same under the name that it had before Kubernetes 1.34");
+        text.gauge(name, "objects of each kind, under the name from before Kubernetes 1.34");
         for (group, resource, count) in &counts.of {
             let qualified = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
             text.sample(name, &[("resource", &qualified)], *count);

@@ -343,17 +343,17 @@ impl Metrics {
     fn operations(&self, text: &mut Text) {
         let operations = self.operations.lock();
         let name = "kubelet_runtime_operations_total";
-        text.counter(name, "what the runtime was asked for");
+        text.counter(name, "calls of the container runtime");
         for (kind, operation) in operations.iter() {
             text.sample(name, &[("operation_type", kind)], operation.took.count());
         }
         let name = "kubelet_runtime_operations_errors_total";
-        text.counter(name, "and did not do");
+        text.counter(name, "calls of the container runtime that failed");
         for (kind, operation) in operations.iter().filter(|(_, operation)| operation.errors > 0) {
             text.sample(name, &[("operation_type", kind)], operation.errors);
         }
         let name = "kubelet_runtime_operations_duration_seconds";
-        text.histogram(name, "and how long it took");
+        text.histogram(name, "how long calls of the container runtime took");
         for (kind, operation) in operations.iter() {
             operation.took.render(text, name, &[("operation_type", kind)], |_| true);
         }

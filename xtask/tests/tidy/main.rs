@@ -5,5 +5,6 @@
 mod annotations;
 mod documents;
 mod layout;
+mod metrics;
 mod pages;
 mod words;

@@ -63,34 +63,38 @@ impl AutoscalerMetrics {
 
     /// Writes all of them.
     pub fn render(&self, text: &mut Text) {
-        let name = |part: &str| format!("horizontal_pod_autoscaler_controller_{part}");
         let all = self.reconciliations.lock();
-        let series: Vec<_> =
+        let series: Vec<(Vec<_>, &Series)> =
             all.iter().map(|(outcome, series)| (labels(*outcome).to_vec(), series)).collect();
-        let (total, seconds) = (name("reconciliations_total"), name("reconciliation_duration_seconds"));
-        let what = ["reconciliations of HorizontalPodAutoscalers", "how long a reconciliation took"];
-        family(text, [&total, &seconds], what, &series);
+        let name = "horizontal_pod_autoscaler_controller_reconciliations_total";
+        text.counter(name, "reconciliations of HorizontalPodAutoscalers");
+        counts(text, name, &series);
+        let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
+        text.histogram(name, "how long a reconciliation took");
+        durations(text, name, &series);
         let all = self.computations.lock();
         let of_metric = |(outcome, metric_type): &(Outcome, String)| {
             let [action, error] = labels(*outcome);
             vec![action, error, ("metric_type", metric_type.clone())]
         };
-        let series: Vec<_> = all.iter().map(|(key, series)| (of_metric(key), series)).collect();
-        let (total, seconds) =
-            (name("metric_computation_total"), name("metric_computation_duration_seconds"));
-        let what =
-            ["computations of the replicas that a metric asks for", "how long such a computation took"];
-        family(text, [&total, &seconds], what, &series);
+        let series: Vec<(Vec<_>, &Series)> =
+            all.iter().map(|(key, series)| (of_metric(key), series)).collect();
+        let name = "horizontal_pod_autoscaler_controller_metric_computation_total";
+        text.counter(name, "computations of the replicas that a metric asks for");
+        counts(text, name, &series);
+        let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
+        text.histogram(name, "how long such a computation took");
+        durations(text, name, &series);
         let desired = self.desired.lock();
-        let count = name("num_horizontal_pod_autoscalers");
-        text.gauge(&count, "HorizontalPodAutoscalers");
-        text.sample(&count, &[], desired.len());
-        let replicas = name("desired_replicas");
-        text.gauge(&replicas, "the replicas that a HorizontalPodAutoscaler wants");
+        let name = "horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers";
+        text.gauge(name, "HorizontalPodAutoscalers that exist");
+        text.sample(name, &[], desired.len());
+        let replicas = "horizontal_pod_autoscaler_controller_desired_replicas";
+        text.gauge(replicas, "the replicas that a HorizontalPodAutoscaler wants");
         for (autoscaler, desired) in desired.iter() {
             if let Some(desired) = desired {
                 let ObjectRef { namespace, name } = autoscaler;
-                text.sample(&replicas, &[("namespace", namespace), ("hpa_name", name)], desired);
+                text.sample(replicas, &[("namespace", namespace), ("hpa_name", name)], desired);
             }
         }
     }
@@ -110,23 +114,23 @@ fn labels((action, error): Outcome) -> [(&'static str, String); 2] {
     [("action", action.to_owned()), ("error", error.to_owned())]
 }
 
-/// Writes a counter and a histogram of the same events.
-fn family(
-    text: &mut Text,
-    [total, seconds]: [&str; 2],
-    [how_many, how_long]: [&str; 2],
-    series: &[(Vec<(&'static str, String)>, &Series)],
-) {
-    let series: Vec<(Vec<(&str, &str)>, &FloatHistogram)> = series
-        .iter()
-        .map(|(labels, series)| (labels.iter().map(|(name, value)| (*name, &**value)).collect(), &series.0))
-        .collect();
-    text.counter(total, how_many);
-    for (labels, histogram) in &series {
-        text.sample(total, labels, histogram.count());
+/// What happened, with its labels.
+type Labelled<'a> = (Vec<(&'static str, String)>, &'a Series);
+
+/// Writes how often each happened.
+fn counts(text: &mut Text, name: &str, all: &[Labelled<'_>]) {
+    for (labels, series) in all {
+        text.sample(name, &borrowed(labels), series.0.count());
     }
-    text.histogram(seconds, how_long);
-    for (labels, histogram) in &series {
-        histogram.render(text, seconds, labels);
+}
+
+/// Writes how long each took.
+fn durations(text: &mut Text, name: &str, all: &[Labelled<'_>]) {
+    for (labels, series) in all {
+        series.0.render(text, name, &borrowed(labels));
     }
+}
+
+fn borrowed<'a>(labels: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
+    labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
