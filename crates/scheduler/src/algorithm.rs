@@ -74,11 +74,17 @@ impl Diagnosis {
 /// The scheduling algorithm with its state between attempts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Algorithm {
+    /// Nodes have a score by the storage that a pod would use there.
+    score_storage_capacity: bool,
     /// The slot at which the next search begins.
     pub(crate) next_start_index: usize,
 }
 
 impl Algorithm {
+    pub(crate) fn new(score_storage_capacity: bool) -> Self {
+        Self { score_storage_capacity, next_start_index: 0 }
+    }
+
     /// Selects a node for a pod. Its nominated node is selected if it is feasible.
     pub(crate) fn schedule(
         &mut self,
@@ -102,7 +108,8 @@ impl Algorithm {
             Some(names) => names.iter().filter_map(|name| cache.slot_of(name)).filter(is_feasible).collect(),
             None => self.find_feasible_nodes(cache, &min_free(requirements), is_feasible),
         };
-        match score::select_node(requirements, &queries, cache, &feasible) {
+        let volumes = state.volumes.as_ref().ok().filter(|_| self.score_storage_capacity);
+        match score::select_node(requirements, &queries, cache, volumes, &feasible) {
             Some(slot) => ScheduleResult::Node(slot, state.bindings(slot)),
             None => ScheduleResult::Unschedulable(diagnose(&state, uid, cache)),
         }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::algorithm::{Algorithm, ScheduleResult};
 use crate::cache::{Cache, NodeProperties, PodInfo, Uid};
-use crate::features::RESIZE_PREEMPTION;
+use crate::features::{RESIZE_PREEMPTION, STORAGE_CAPACITY_SCORING};
 use crate::pod_state::{PendingPod, PodState, read};
 use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt};
 use crate::queue::{Added, Depths, Queue, QueuedPodInfo};
@@ -43,6 +43,8 @@ pub struct Settings {
     /// Whether pods of lower priority are preempted for a deferred resize
     /// (gate `InPlacePodVerticalScalingSchedulerPreemption`).
     pub preempt_for_resizes: bool,
+    /// Whether nodes with more storage for the claims of a pod have a higher score (gate `StorageCapacityScoring`).
+    pub score_storage_capacity: bool,
     /// Called with the name of each pod before the planner reads it or decides about it. Tests inject panics with it.
     pub fault: Option<fn(&str)>,
 }
@@ -50,13 +52,23 @@ pub struct Settings {
 impl Settings {
     /// The default scheduler.
     pub fn new(rules: Rules) -> Self {
-        Self { name: "default-scheduler".to_owned(), rules, preempt_for_resizes: false, fault: None }
+        Self {
+            name: "default-scheduler".to_owned(),
+            rules,
+            preempt_for_resizes: false,
+            score_storage_capacity: false,
+            fault: None,
+        }
     }
 
     /// Sets what the [feature gates](crate::features) of the scheduler decide.
     #[must_use]
     pub fn with_features(self, gates: &FeatureGates) -> Self {
-        Self { preempt_for_resizes: gates.enabled(&RESIZE_PREEMPTION), ..self }
+        Self {
+            preempt_for_resizes: gates.enabled(&RESIZE_PREEMPTION),
+            score_storage_capacity: gates.enabled(&STORAGE_CAPACITY_SCORING),
+            ..self
+        }
     }
 }
 
@@ -172,12 +184,13 @@ pub struct Planner {
 impl Planner {
     /// A scheduler without nodes and pods.
     pub fn new(settings: Settings) -> Self {
+        let algorithm = Algorithm::new(settings.score_storage_capacity);
         Self {
             settings,
             cache: Cache::default(),
             queue: Queue::default(),
             classes: EquivalenceClasses::default(),
-            algorithm: Algorithm::default(),
+            algorithm,
             budgets: Store::default(),
             parsed_budgets: None,
             assumed: HashMap::new(),

@@ -4,6 +4,7 @@ use crate::cache::{Cache, NodeInfo, NodeProperties};
 use crate::filter::{Queries, preferred_skews};
 use crate::requirements::Requirements;
 use crate::resources::Resources;
+use crate::volumes::PodVolumes;
 
 /// The highest score of a plugin.
 const MAX_NODE_SCORE: i64 = 100;
@@ -11,16 +12,18 @@ const MAX_NODE_SCORE: i64 = 100;
 const WHOLE: i64 = 1_000_000;
 
 /// The weights of plugins in upstream's default profile; `NodeResourcesFit` and `NodeResourcesBalancedAllocation` have 1.
+const VOLUME_BINDING_WEIGHT: i64 = 1;
 const TAINT_TOLERATION_WEIGHT: i64 = 3;
 const NODE_AFFINITY_WEIGHT: i64 = 2;
 const TOPOLOGY_SPREAD_WEIGHT: i64 = 2;
 const INTER_POD_AFFINITY_WEIGHT: i64 = 2;
 
-/// The node with the highest score; of equal ones the first.
+/// The node with the highest score; of equal ones the first. With `volumes`, storage counts.
 pub(crate) fn select_node(
     requirements: &Requirements,
     queries: &Queries,
     cache: &Cache,
+    volumes: Option<&PodVolumes<'_>>,
     nodes: &[usize],
 ) -> Option<usize> {
     if nodes.len() < 2 {
@@ -57,6 +60,12 @@ pub(crate) fn select_node(
     }
     if let Some(scores) = pod_affinity_score(requirements, queries, cache, &node_infos) {
         add(INTER_POD_AFFINITY_WEIGHT, scores);
+    }
+    if let Some(volumes) = volumes.filter(|volumes| volumes.has_scores()) {
+        let score = |(node_info, properties): &(&NodeInfo, &NodeProperties)| {
+            volumes.score(&node_info.name, properties)
+        };
+        add(VOLUME_BINDING_WEIGHT, node_infos.iter().map(score).collect());
     }
     let highest = totals.iter().enumerate().rev().max_by_key(|(_, total)| **total);
     highest.map(|(at, _)| nodes[at])

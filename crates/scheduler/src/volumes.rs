@@ -10,6 +10,7 @@
 //! The volumes and claims of a pod that is assumed on a node are assumed with it, so that no other pod gets them.
 
 mod capacities;
+mod score;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -28,16 +28,20 @@ struct Capacity {
     nodes: Selector,
     /// The size of the largest volume, if it is known.
     largest: Option<Quantity>,
+    /// The size of all new volumes, if it is known.
+    total: Option<Quantity>,
 }
 
 impl Capacity {
     fn read(object: &CSIStorageCapacity) -> Self {
         let size = |field: &Option<WireQuantity>| field.as_ref().and_then(|size| size.0.parse().ok());
+        let total = size(&object.capacity);
         Self {
             class: object.storage_class_name.clone(),
             nodes: Selector::read(object.node_topology.as_ref()),
             // The capacity may be in several parts, of which no volume can have more than one.
-            largest: size(&object.maximum_volume_size).or_else(|| size(&object.capacity)),
+            largest: size(&object.maximum_volume_size).or(total),
+            total,
         }
     }
 }
@@ -97,13 +101,32 @@ impl StorageCapacities {
         claim: &PersistentVolumeClaim,
         labels: &Labels,
     ) -> bool {
-        if !self.drivers.contains(&class.provisioner) {
-            return true;
-        }
+        !self.drivers.contains(&class.provisioner) || self.sufficient(class, claim, labels).is_some()
+    }
+
+    /// The space that the provisioner of a class has for a node with these labels, if it publishes enough for a claim.
+    pub(super) fn of_node(
+        &self,
+        class: &StorageClass,
+        claim: &PersistentVolumeClaim,
+        labels: &Labels,
+    ) -> Option<Quantity> {
+        let publishes = self.drivers.contains(&class.provisioner);
+        let found = self.sufficient(class, claim, labels).filter(|_| publishes)?;
+        found.total.or(found.largest)
+    }
+
+    /// The first object that has enough space for a claim on a node with these labels.
+    fn sufficient(
+        &self,
+        class: &StorageClass,
+        claim: &PersistentVolumeClaim,
+        labels: &Labels,
+    ) -> Option<&Capacity> {
         let wanted = requested(claim);
         let keys = class.metadata.name.as_ref().and_then(|class| self.by_class.get(class));
         let mut capacities = keys.into_iter().flatten().filter_map(|key| self.objects.get(key));
-        capacities.any(|capacity| {
+        capacities.find(|capacity| {
             capacity.largest.is_some_and(|largest| largest >= wanted) && capacity.nodes.matches(labels)
         })
     }

@@ -2,8 +2,12 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use plumb_controller_runtime::{ObjectRef, WatchEvent};
-use plumb_scheduler::{Decision, VolumeBinding};
+use plumb_features::FeatureGates;
+use plumb_resize::rules::Rules;
+use plumb_scheduler::features::STORAGE_CAPACITY_SCORING;
+use plumb_scheduler::{Decision, Settings, VolumeBinding};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, node, pod};
@@ -301,20 +305,22 @@ fn a_claim_is_not_provisioned_on_a_node_whose_whole_disk_is_smaller() {
     assert!(cluster.messages["large"].starts_with(why), "{}", cluster.messages["large"]);
 }
 
+fn driver(publishes: bool) -> CSIDriver {
+    let spec = json!({ "storageCapacity": publishes });
+    serde_json::from_value(json!({ "metadata": { "name": "d.example" }, "spec": spec })).unwrap()
+}
+
+fn capacity(name: &str, class: &str, on: Option<&str>, sizes: Value) -> CSIStorageCapacity {
+    let topology = on.map(|node| json!({ "matchLabels": { "kubernetes.io/hostname": node } }));
+    let mut object = json!({
+        "metadata": { "name": name, "namespace": "driver" }, "storageClassName": class, "nodeTopology": topology,
+    });
+    object.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
+    serde_json::from_value(object).unwrap()
+}
+
 #[test]
 fn a_driver_that_publishes_its_capacity_gets_claims_where_it_has_enough() {
-    let driver = |publishes: bool| -> CSIDriver {
-        let spec = json!({ "storageCapacity": publishes });
-        serde_json::from_value(json!({ "metadata": { "name": "d.example" }, "spec": spec })).unwrap()
-    };
-    let capacity = |name: &str, class: &str, on: Option<&str>, sizes: Value| -> CSIStorageCapacity {
-        let topology = on.map(|node| json!({ "matchLabels": { "kubernetes.io/hostname": node } }));
-        let mut object = json!({
-            "metadata": { "name": name, "namespace": "driver" }, "storageClassName": class, "nodeTopology": topology,
-        });
-        object.as_object_mut().unwrap().extend(sizes.as_object().unwrap().clone());
-        serde_json::from_value(object).unwrap()
-    };
     let enough = json!({ "capacity": "5Gi" });
     let split = json!({ "capacity": "5Gi", "maximumVolumeSize": "512Mi" });
     for (published, feasible) in [
@@ -349,5 +355,48 @@ fn a_driver_that_publishes_its_capacity_gets_claims_where_it_has_enough() {
         }
         cluster.pass(20);
         assert!(cluster.bindings().is_some(), "{published:?}");
+    }
+}
+
+/// Nodes `a` and `b`, of which `b` has less free cpu; storage counts with the gate.
+fn scored(score_storage_capacity: bool) -> Cluster {
+    let gates = FeatureGates::default().with(&STORAGE_CAPACITY_SCORING, score_storage_capacity);
+    let settings = Settings::new(Rules::v1_36()).with_features(&gates);
+    let mut cluster = Cluster::with(settings, [node("a", 4, "z"), node("b", 4, "z")]);
+    let csi = class("csi", "d.example", "WaitForFirstConsumer");
+    cluster.planner.handle_classes(WatchEvent::Applied(Box::new(csi)));
+    cluster.update(pod("busy", 400, json!({ "spec": { "nodeName": "b" } })));
+    cluster
+}
+
+#[test]
+fn with_storage_capacity_scoring_a_claim_is_provisioned_where_most_is_free() {
+    for (is_on, expected) in [(false, "a"), (true, "b")] {
+        let mut cluster = scored(is_on);
+        cluster.planner.handle_csi_drivers(WatchEvent::Restarted(vec![driver(true)]));
+        let published = [("a", "2Gi"), ("b", "20Gi")]
+            .map(|(node, size)| capacity(node, "csi", Some(node), json!({ "capacity": size })));
+        cluster.planner.handle_storage_capacities(WatchEvent::Restarted(published.to_vec()));
+        cluster.claim(claim("data", "csi", &[]));
+        cluster.update(pod("p", 100, uses("data")));
+        assert_eq!(cluster.bindings().map(|(node, _)| node).as_deref(), Some(expected), "{is_on}");
+    }
+}
+
+#[test]
+fn with_storage_capacity_scoring_a_claim_gets_the_volume_of_which_it_uses_least() {
+    for (is_on, expected) in [(false, "a"), (true, "b")] {
+        let mut cluster = scored(is_on);
+        for (name, size) in [("a", "1Gi"), ("b", "10Gi")] {
+            let mut volume = volume(name, "csi", Some(name));
+            let capacity = volume.spec.as_mut().unwrap().capacity.as_mut().unwrap();
+            capacity.insert("storage".to_owned(), Quantity(size.to_owned()));
+            cluster.volume(volume);
+        }
+        cluster.claim(claim("data", "csi", &[]));
+        cluster.update(pod("p", 100, uses("data")));
+        let (node, bindings) = cluster.bindings().unwrap();
+        assert_eq!(node, expected, "{is_on}");
+        assert!(matches!(&*bindings, [VolumeBinding::Static { .. }]), "{bindings:?}");
     }
 }
