@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cipher::RandomBytes;
 use crate::error::ConfigurationError;
+use crate::non_empty::NonEmpty;
 use crate::provider::Provider;
 use crate::resource::GroupResource;
 use crate::transformers::{Rules, Transformers};
@@ -31,7 +32,7 @@ impl EncryptionConfiguration {
         let mut rules = Rules::new();
         for entry in entries {
             for resource in entry.resources {
-                rules.add(resource, &entry.providers)?;
+                rules.add(resource, entry.providers.clone())?;
             }
         }
         Ok(Self(rules))
@@ -52,7 +53,7 @@ impl fmt::Debug for EncryptionConfiguration {
 /// A valid entry of the list `resources`.
 pub(crate) struct Entry {
     pub(crate) resources: Vec<GroupResource>,
-    pub(crate) providers: Vec<Arc<Provider>>,
+    pub(crate) providers: NonEmpty<Arc<Provider>>,
 }
 
 /// The file. No type here has `Debug`, which would display secrets.

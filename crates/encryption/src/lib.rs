@@ -51,6 +51,7 @@
 mod cipher;
 mod configuration;
 mod error;
+mod non_empty;
 mod provider;
 mod resource;
 mod transformers;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::cipher::{Cipher, RandomBytes, aes_cbc, aes_gcm, secretbox};
 use crate::error::{Origin, Rejection, TransformError};
+use crate::non_empty::NonEmpty;
 
 /// The kind of a provider that has keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub(crate) enum Provider {
     /// Values are stored as they are.
     Identity,
     /// Values are encrypted with the first key, and decrypted with any of them.
-    Keys(Scheme, Vec<NamedKey>),
+    Keys(Scheme, NonEmpty<NamedKey>),
 }
 
 impl Provider {
@@ -101,9 +102,8 @@ impl Provider {
         authenticated: &[u8],
         random: &dyn RandomBytes,
     ) -> Result<Cow<'v, [u8]>, TransformError> {
-        // The validation requires a key.
         let Self::Keys(scheme, keys) = self else { return Ok(Cow::Borrowed(value)) };
-        let Some(key) = keys.first() else { return Ok(Cow::Borrowed(value)) };
+        let key = keys.first();
         let mut stored = format!("{}{}:", scheme.prefix(), key.name).into_bytes();
         key.cipher.encrypt(value, authenticated, random, &mut stored)?;
         Ok(Cow::Owned(stored))

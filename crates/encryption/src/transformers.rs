@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::cipher::{NoRandomBytes, RandomBytes};
 use crate::error::{ConfigurationError, Origin, TransformError};
+use crate::non_empty::NonEmpty;
 use crate::provider::{Decrypted, Provider};
 use crate::resource::GroupResource;
 
@@ -23,7 +24,7 @@ pub struct Transformers {
 /// The providers of a resource: the first one encrypts, each of them decrypts.
 #[derive(Clone)]
 pub struct ResourceTransformer {
-    providers: Vec<Arc<Provider>>,
+    providers: NonEmpty<Arc<Provider>>,
     random: Arc<dyn RandomBytes>,
     is_configured: bool,
 }
@@ -40,7 +41,7 @@ pub struct Transformed<'s> {
 }
 
 /// The providers of the resources, in the order of the configuration.
-pub(crate) struct Rules(Vec<(GroupResource, Vec<Arc<Provider>>)>);
+pub(crate) struct Rules(Vec<(GroupResource, NonEmpty<Arc<Provider>>)>);
 
 impl Rules {
     pub(crate) fn new() -> Self {
@@ -52,32 +53,32 @@ impl Rules {
     pub(crate) fn add(
         &mut self,
         resource: GroupResource,
-        providers: &[Arc<Provider>],
+        providers: NonEmpty<Arc<Provider>>,
     ) -> Result<(), ConfigurationError> {
         let mut masking = [GroupResource::any_in(&resource.group), GroupResource::any_in("*")].into_iter();
         if let Some(rule) = masking.find(|rule| self.0.iter().any(|(known, _)| known == rule)) {
             return Err(ConfigurationError::Masked { resource, rule });
         }
         match self.0.iter_mut().find(|(known, _)| *known == resource) {
-            Some((_, known)) => known.extend_from_slice(providers),
-            None => self.0.push((resource, providers.to_vec())),
+            Some((_, known)) => known.append(providers),
+            None => self.0.push((resource, providers)),
         }
         Ok(())
     }
 
     pub(crate) fn transformers(&self, random: impl RandomBytes + 'static) -> Transformers {
         let random: Arc<dyn RandomBytes> = Arc::new(random);
-        let transformer = |providers: &[Arc<Provider>], is_configured| ResourceTransformer {
-            providers: providers.to_vec(),
+        let transformer = |providers: NonEmpty<Arc<Provider>>, is_configured| ResourceTransformer {
+            providers,
             random: random.clone(),
             is_configured,
         };
         let mut groups: HashMap<String, HashMap<String, ResourceTransformer>> = HashMap::new();
         for (GroupResource { group, resource }, providers) in &self.0 {
             let resources = groups.entry(group.clone()).or_default();
-            resources.insert(resource.clone(), transformer(providers, true));
+            resources.insert(resource.clone(), transformer(providers.clone(), true));
         }
-        Transformers { groups, others: transformer(&[Arc::new(Provider::Identity)], false) }
+        Transformers { groups, others: transformer(NonEmpty::of_one(Arc::new(Provider::Identity)), false) }
     }
 }
 
@@ -106,7 +107,7 @@ impl ResourceTransformer {
 
     /// The prefix of the provider that writes, as metrics name it.
     pub fn prefix(&self) -> &'static str {
-        self.providers.first().map_or("identity", |provider| provider.prefix())
+        self.providers.first().prefix()
     }
 
     /// The bytes that are stored for a value. `authenticated` identifies the object; the same bytes are needed to decrypt.
@@ -115,10 +116,7 @@ impl ResourceTransformer {
         value: &'v [u8],
         authenticated: &[u8],
     ) -> Result<Cow<'v, [u8]>, TransformError> {
-        match self.providers.first() {
-            None => Ok(Cow::Borrowed(value)),
-            Some(provider) => provider.encrypt(value, authenticated, self.random.as_ref()),
-        }
+        self.providers.first().encrypt(value, authenticated, self.random.as_ref())
     }
 
     /// The value of stored bytes.

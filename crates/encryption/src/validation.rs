@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use plumb_validation::field::{BadValue, FieldError};
 
 use crate::configuration::{Entry, Key, Keys, ProviderConfiguration, ResourceConfiguration};
+use crate::non_empty::NonEmpty;
 use crate::provider::{NamedKey, Provider, Scheme};
 use crate::resource::GroupResource;
 
@@ -32,9 +33,10 @@ pub(crate) fn validate(resources: Vec<ResourceConfiguration>) -> Result<Vec<Entr
         if names.is_empty() {
             errors.push(at_least_one(&path, &path));
         }
-        validate_overlap(&names, &path, &mut errors);
-        for (j, name) in names.iter().enumerate() {
-            if let Some(rule) = broken_rule(name) {
+        let resources: Vec<GroupResource> = names.iter().map(|name| GroupResource::parse(name)).collect();
+        validate_overlap(&names, &resources, &path, &mut errors);
+        for (j, (name, resource)) in names.iter().zip(&resources).enumerate() {
+            if let Some(rule) = broken_rule(name, resource) {
                 errors.push(FieldError::invalid(format!("{path}[{j}]"), name, rule));
             }
         }
@@ -46,11 +48,10 @@ pub(crate) fn validate(resources: Vec<ResourceConfiguration>) -> Result<Vec<Entr
         let providers = providers.into_iter().enumerate();
         let providers = providers
             .filter_map(|(j, provider)| validate_provider(provider, &format!("{path}[{j}]"), &mut errors));
-        let providers = providers.map(Arc::new).collect();
-        entries.push(Entry {
-            resources: names.iter().map(|name| GroupResource::parse(name)).collect(),
-            providers,
-        });
+        // Without a provider there is an error above.
+        if let Some(providers) = NonEmpty::from_vec(providers.map(Arc::new).collect()) {
+            entries.push(Entry { resources, providers });
+        }
     }
     if errors.is_empty() { Ok(entries) } else { Err(errors) }
 }
@@ -60,8 +61,7 @@ fn at_least_one(path: &str, what: &str) -> FieldError {
 }
 
 /// Resources in one list cannot cover each other, since the list has one order of providers.
-fn validate_overlap(names: &[String], path: &str, errors: &mut Vec<FieldError>) {
-    let resources: Vec<GroupResource> = names.iter().map(|name| GroupResource::parse(name)).collect();
+fn validate_overlap(names: &[String], resources: &[GroupResource], path: &str, errors: &mut Vec<FieldError>) {
     let mut pairs = resources
         .iter()
         .enumerate()
@@ -87,8 +87,8 @@ fn validate_overlap(names: &[String], path: &str, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// The rule that the name of a resource breaks, if any.
-fn broken_rule(name: &str) -> Option<&'static str> {
+/// The rule that a resource breaks, if any.
+fn broken_rule(name: &str, resource: &GroupResource) -> Option<&'static str> {
     if name.to_lowercase() != name {
         return Some("resource name should not contain capital letters");
     }
@@ -100,8 +100,7 @@ fn broken_rule(name: &str) -> Option<&'static str> {
     if NOT_REST.contains(&name) {
         return Some("resources which do not have REST API/s cannot be encrypted");
     }
-    let GroupResource { group, resource } = GroupResource::parse(name);
-    match (group.as_str(), resource.as_str()) {
+    match (resource.group.as_str(), resource.resource.as_str()) {
         ("events.k8s.io", _) => Some(
             "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the \
              config file",
@@ -127,7 +126,7 @@ fn validate_provider(
         with_keys.into_iter().filter_map(|(scheme, keys)| Some((scheme, keys?))).collect();
     match (with_keys.pop(), identity, kms) {
         (Some((scheme, keys)), None, None) if with_keys.is_empty() => {
-            let keys = validate_keys(scheme, keys, &format!("{path}.{}.keys", scheme.name()), errors);
+            let keys = validate_keys(scheme, keys, &format!("{path}.{}.keys", scheme.name()), errors)?;
             Some(Provider::Keys(scheme, keys))
         }
         (None, Some(identity), None) => Some(identity),
@@ -148,13 +147,20 @@ fn validate_provider(
     }
 }
 
-fn validate_keys(scheme: Scheme, keys: Keys, path: &str, errors: &mut Vec<FieldError>) -> Vec<NamedKey> {
+/// The valid keys; `None` if there are none.
+fn validate_keys(
+    scheme: Scheme,
+    keys: Keys,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) -> Option<NonEmpty<NamedKey>> {
     let keys = keys.keys.unwrap_or_default();
     if keys.is_empty() {
         errors.push(at_least_one(path, "keys"));
     }
     let keys = keys.into_iter().enumerate();
-    keys.filter_map(|(i, key)| validate_key(scheme, key, &format!("{path}[{i}]"), errors)).collect()
+    let keys = keys.filter_map(|(i, key)| validate_key(scheme, key, &format!("{path}[{i}]"), errors));
+    NonEmpty::from_vec(keys.collect())
 }
 
 fn validate_key(scheme: Scheme, key: Key, path: &str, errors: &mut Vec<FieldError>) -> Option<NamedKey> {
