@@ -72,21 +72,18 @@ pub struct LogBackend {
 impl LogBackend {
     /// Opens the log. The file and its directory are created if they are missing, and only its owner can read the file.
     pub fn open(options: LogOptions, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, OpenLogError> {
-        let unopened = |path: &Path| {
-            let path = path.to_owned();
-            move |error| OpenLogError { path, error }
-        };
         let path = options.path.clone();
+        let unopened = |error| OpenLogError { path: path.clone(), error };
         let queue = Arc::new(Queue::new(options.buffer));
         let output = if path == Path::new(STDOUT) {
             Output::Stdout
         } else {
-            Output::File(RotatingFile::open(options, clock).map_err(unopened(&path))?)
+            Output::File(RotatingFile::open(options, clock).map_err(unopened)?)
         };
         let writer = Writer { output, metrics: Arc::clone(&metrics), failing: false };
         let lines = Arc::clone(&queue);
         let thread = thread::Builder::new().name("audit-log".to_owned());
-        let writer = thread.spawn(move || writer.run(&lines)).map_err(unopened(&path))?;
+        let writer = thread.spawn(move || writer.run(&lines)).map_err(unopened)?;
         Ok(Self { queue, metrics, writer: Mutex::new(Some(writer)) })
     }
 }

@@ -10,8 +10,6 @@ use crate::level::{Level, Stages};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
-    omit_stages: Stages,
-    omit_managed_fields: bool,
 }
 
 /// A rule. An empty list matches every request.
@@ -26,6 +24,7 @@ struct Rule {
     non_resource_urls: Vec<String>,
     /// With those of the policy.
     omit_stages: Stages,
+    /// That of the policy, unless the rule has its own.
     omit_managed_fields: bool,
 }
 
@@ -86,24 +85,22 @@ pub struct Resource<'a> {
 }
 
 impl Policy {
-    /// What is recorded of a request with these attributes.
+    /// What is recorded of a request with these attributes: nothing if no rule matches it.
     pub fn decide(&self, attributes: &Attributes<'_>) -> Decision {
-        let Some(rule) = self.rules.iter().find(|rule| rule.matches(attributes)) else {
-            return Decision {
-                level: Level::None,
-                omit_stages: self.omit_stages,
-                omit_managed_fields: self.omit_managed_fields,
-            };
-        };
-        Decision {
-            level: rule.level,
-            omit_stages: rule.omit_stages,
-            omit_managed_fields: rule.omit_managed_fields,
-        }
+        let rule = self.rules.iter().find(|rule| rule.matches(attributes));
+        rule.map(Rule::decision).unwrap_or_default()
     }
 }
 
 impl Rule {
+    fn decision(&self) -> Decision {
+        Decision {
+            level: self.level,
+            omit_stages: self.omit_stages,
+            omit_managed_fields: self.omit_managed_fields,
+        }
+    }
+
     fn matches(&self, attributes: &Attributes<'_>) -> bool {
         if !self.users.is_empty() && !attributes.user.is_some_and(|user| contains(&self.users, user)) {
             return false;

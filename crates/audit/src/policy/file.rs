@@ -128,7 +128,7 @@ impl File {
             rule.omit_stages = rule.omit_stages.union(omit_stages);
             rule
         });
-        Policy { rules: rules.collect(), omit_stages, omit_managed_fields }
+        Policy { rules: rules.collect() }
     }
 }
 
