@@ -26,8 +26,7 @@ pub(crate) use open::create;
 pub use open::is_store;
 
 use crate::{
-    Disk, DiskFile, Event, Journal, JournalError, OpenError, Revision, Snapshot, Transformer, archive,
-    disk::Sequential,
+    Disk, DiskFile, Event, Journal, JournalError, Revision, Snapshot, Transformer, archive, disk::Sequential,
 };
 
 /// The step in which the log is preallocated.
@@ -172,37 +171,6 @@ impl Journal for Log {
 }
 
 impl Log {
-    /// Whether a value in the files is stored otherwise than the transformer would store it now.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.is_stale
-    }
-
-    /// Writes all objects to a new checkpoint, as the transformer stores them now, and removes the files before it: also those
-    /// with values that were replaced or deleted later. The files are in the same order as with any checkpoint, so that a
-    /// crash meanwhile loses nothing, and the next start repeats it.
-    pub(crate) fn rewrite(&mut self, durable: &Snapshot) -> Result<(), OpenError> {
-        let failed =
-            |action: &'static str, file: String| move |source| OpenError::Io { action, file, source };
-        if self.tail.base < durable.revision {
-            let file = self.disk.describe(&log_name(durable.revision));
-            self.tail = Tail::create(self.disk.as_ref(), durable.revision)
-                .map_err(io::Error::from)
-                .map_err(failed("create", file))?;
-        }
-        let file = self.disk.describe(&checkpoint_name(durable.revision));
-        self.checkpoint =
-            write_checkpoint(self.disk.as_ref(), durable, self.transformer.as_deref(), &|| true)
-                .map_err(failed("write", file))?;
-        self.older = 0;
-        self.is_stale = false;
-        tracing::info!(
-            objects = durable.len(),
-            revision = durable.revision,
-            "rewrote all objects, since some were stored in another form than now"
-        );
-        Ok(())
-    }
-
     /// Starts a new log, and writes a checkpoint of the state before it in the background.
     fn start_checkpoint(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let tail = match Tail::create(self.disk.as_ref(), durable.revision) {

@@ -13,7 +13,7 @@ use super::{
     log_name, write_checkpoint,
 };
 use crate::{
-    Damage, Disk, DiskFile, OpenError, Options, Recovery, Revision,
+    Damage, Disk, DiskFile, OpenError, Options, Recovery, Revision, Snapshot,
     archive::{self, ArchiveError},
     codec::{DecodeError, Decoder},
     disk::Sequential,
@@ -126,6 +126,36 @@ impl Log {
             transformer: options.transformer.clone(),
         };
         Ok((log, recovery))
+    }
+
+    /// Whether a value in the files is stored otherwise than the transformer would store it now.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    /// Writes all objects to a new checkpoint, as the transformer stores them now, and removes the files before it: also those
+    /// with values that were replaced or deleted later. The files are in the same order as with any checkpoint, so that a
+    /// crash meanwhile loses nothing, and the next start repeats it.
+    pub(crate) fn rewrite(&mut self, durable: &Snapshot) -> Result<(), OpenError> {
+        let disk = self.disk.as_ref();
+        let revision = durable.revision;
+        if self.tail.base < revision {
+            self.tail = Tail::create(disk, revision).map_err(io::Error::from).map_err(failed(
+                disk,
+                "create",
+                &log_name(revision),
+            ))?;
+        }
+        self.checkpoint = write_checkpoint(disk, durable, self.transformer.as_deref(), &|| true)
+            .map_err(failed(disk, "write", &checkpoint_name(revision)))?;
+        self.older = 0;
+        self.is_stale = false;
+        tracing::info!(
+            objects = durable.len(),
+            revision,
+            "rewrote all objects, since some were stored in another form than now"
+        );
+        Ok(())
     }
 }
 
