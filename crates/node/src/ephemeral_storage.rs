@@ -11,16 +11,21 @@ pub(crate) const NAME: &str = "ephemeral-storage";
 /// init container with the sidecars before it, if that is more.
 pub(crate) fn requested(spec: &PodSpec) -> i64 {
     let requests = |resources: &ResourceRequirements| bytes(resources.requests.as_ref());
-    aggregate(spec, |container| container.resources.as_ref().and_then(requests)).unwrap_or(0)
+    let requested = aggregate(spec, |container| container.resources.as_ref().and_then(requests));
+    requested.unwrap_or(0).saturating_add(overhead(spec))
 }
 
-/// The limit of a pod, by the same rule; `None` if none of its containers has one.
+/// The limit of a pod, by the same rule; `None` if none of its containers has one. As in the kubelet, a limit of zero is one,
+/// which any use of the pod exceeds, and only another one is raised by the overhead of the pod.
 pub(crate) fn limit(spec: &PodSpec) -> Option<Quantity> {
     let limits = |resources: &ResourceRequirements| bytes(resources.limits.as_ref());
-    let of = |container: &Container| container.resources.as_ref().and_then(limits);
-    let has_any =
-        spec.containers.iter().chain(spec.init_containers.iter().flatten()).any(|c| of(c).is_some());
-    aggregate(spec, of).filter(|_| has_any).map(Quantity::from_bytes)
+    let limit = aggregate(spec, |container| container.resources.as_ref().and_then(limits))?;
+    let limit = if limit == 0 { 0 } else { limit.saturating_add(overhead(spec)) };
+    Some(Quantity::from_bytes(limit))
+}
+
+fn overhead(spec: &PodSpec) -> i64 {
+    bytes(spec.overhead.as_ref()).unwrap_or(0)
 }
 
 /// The bytes in a list of requests or limits.
@@ -28,7 +33,7 @@ fn bytes(list: Option<&WireList>) -> Option<i64> {
     Some(list?.get(NAME)?.0.parse::<Quantity>().ok()?.saturating_units())
 }
 
-/// The sum of what containers have, by the rule for init containers, with the overhead of the pod.
+/// The sum of what containers have, by the rule for init containers; `None` if none of them has any.
 fn aggregate(spec: &PodSpec, of: impl Fn(&Container) -> Option<i64>) -> Option<i64> {
     let mut sidecars = None::<i64>;
     let mut largest = None::<i64>;
@@ -44,7 +49,7 @@ fn aggregate(spec: &PodSpec, of: impl Fn(&Container) -> Option<i64>) -> Option<i
         }
     }
     let running = spec.containers.iter().map(&of).fold(sidecars, sum);
-    sum(running.max(largest), bytes(spec.overhead.as_ref()))
+    running.max(largest)
 }
 
 #[cfg(test)]
@@ -82,6 +87,11 @@ mod tests {
             limit(&serde_json::from_value(spec).unwrap()).map(|limit| limit.to_string())
         };
         assert_eq!(limit(json!([container(None)])), None);
+        assert_eq!(
+            limit(json!([container(Some("0")), container(None)])),
+            Some("0".into()),
+            "as in the kubelet"
+        );
         assert_eq!(
             limit(json!([container(Some("1Ki")), container(Some("2Ki")), container(None)])),
             Some("4Ki".into())

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements, Volume};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::quantity::Quantity;
 
 use crate::ephemeral_storage;
+use crate::lifecycle::containers;
 
 /// The use of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,31 +103,24 @@ impl Candidate {
     }
 
     pub(super) fn containers(&self) -> impl Iterator<Item = &Container> {
-        let spec = self.pod.spec.iter();
-        spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
+        self.pod.spec.iter().flat_map(containers)
     }
 
     pub(super) fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten())
     }
 
-    /// Whether a limit of local storage applies to it, so that its use has to be measured.
+    /// Whether it can be evicted for a limit of its local storage, so that its use has to be measured.
     pub(super) fn limits_storage(&self) -> bool {
-        self.containers().any(|container| limit(container).is_some())
-            || self.volumes().any(|volume| size_limit(volume).is_some())
+        !self.critical
+            && (self.pod.spec.as_ref().and_then(ephemeral_storage::limit).is_some()
+                || self.volumes().any(|volume| size_limit(volume).is_some()))
     }
 }
 
-/// The limit of the local storage of a container.
+/// The limit of the local storage of a container. A limit of zero counts for its pod alone, as in the kubelet.
 pub(super) fn limit(container: &Container) -> Option<Quantity> {
-    list_entry(container.resources.as_ref(), |resources| resources.limits.as_ref())
-}
-
-fn list_entry(
-    resources: Option<&ResourceRequirements>,
-    list: impl Fn(&ResourceRequirements) -> Option<&BTreeMap<String, WireQuantity>>,
-) -> Option<Quantity> {
-    let amount = list(resources?)?.get(ephemeral_storage::NAME)?;
+    let amount = container.resources.as_ref()?.limits.as_ref()?.get(ephemeral_storage::NAME)?;
     amount.0.parse().ok().filter(|amount: &Quantity| !amount.is_zero())
 }
 

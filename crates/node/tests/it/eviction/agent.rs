@@ -164,7 +164,26 @@ async fn a_pod_whose_volume_exceeds_its_size_limit_is_evicted_and_its_files_are_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_low_on_disk_removes_the_containers_of_ended_pods_before_it_evicts_others() {
+async fn a_pod_whose_containers_may_use_no_local_storage_is_evicted_for_a_file_in_its_volume() {
+    let pressed = Pressed::start("memory.available<100Mi").await;
+    let site = &pressed.site;
+    let mut containers = containers();
+    containers[0]["resources"] = json!({ "limits": { "ephemeral-storage": "0" } });
+    containers[0]["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
+    let spec = json!({ "containers": containers, "volumes": [{ "name": "v", "emptyDir": {} }] });
+    let pod = site.pod_of("limited", spec).await;
+    site.until("limited", is_running).await;
+    let volume = site.volumes().join(pod.metadata.uid.unwrap()).join("volumes/kubernetes.io~empty-dir/v");
+    fs::write(volume.join("file"), vec![1; 1 << 16]).unwrap();
+    let limited = site.until("limited", has_failed).await;
+    assert_eq!(
+        message(&limited),
+        "Pod ephemeral local storage usage exceeds the total limit of containers 0. "
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_low_on_disk_removes_the_the_containers_of_ended_pods_before_it_evicts_others() {
     let mut pressed = Pressed::start("memory.available<100Mi").await;
     let site = &pressed.site;
     let mut ends = json!({ "containers": containers(), "restartPolicy": "Never" });

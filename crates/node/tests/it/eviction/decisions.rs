@@ -226,7 +226,7 @@ fn a_pod_that_exceeds_a_limit_of_its_local_storage_is_evicted_whether_the_node_i
     let memory = json!({ "containers": [], "volumes": [
         { "name": "v", "emptyDir": { "sizeLimit": "1Mi", "medium": "Memory" } },
     ] });
-    let table: [Row; 9] = [
+    let table: [Row; 11] = [
         (with_size("1Mi"), in_volume(MIB), None),
         (
             with_size("1Mi"),
@@ -258,6 +258,15 @@ fn a_pod_that_exceeds_a_limit_of_its_local_storage_is_evicted_whether_the_node_i
             Some((
                 "ephemeralcontainerfs.limit",
                 "Container main exceeded its local ephemeral storage limit \"10Mi\". ",
+            )),
+        ),
+        (one("0"), disk(0, 0), None),
+        (
+            one("0"),
+            disk(0, 1),
+            Some((
+                "ephemeralpodfs.limit",
+                "Pod ephemeral local storage usage exceeds the total limit of containers 0. ",
             )),
         ),
         (json!({ "containers": [{ "name": "main" }] }), disk(5000, 5000), None),
