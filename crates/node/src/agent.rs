@@ -155,7 +155,6 @@ pub struct Agent {
     configuration: Value,
     registered: Option<Registered>,
     health: watch::Receiver<NodeHealth>,
-    image_gc: Option<ImageGcConfig>,
     /// The journal's entries, until their pods are listed.
     entries: BTreeMap<String, Entry>,
     /// The damage of the journal.
@@ -225,6 +224,7 @@ impl Agent {
         let node = Node {
             pods_cgroup,
             eviction,
+            image_gc: config.image_gc,
             image_use: tokio::sync::Mutex::default(),
             oom_group: config.oom_group,
             max_restart_period: config.max_restart_period,
@@ -280,7 +280,6 @@ impl Agent {
             configuration,
             registered: None,
             health: config.health,
-            image_gc: config.image_gc,
             node: Arc::new(node),
             entries: found.entries,
             damage,
@@ -369,7 +368,7 @@ impl Agent {
         let reflecting = Reflector::new(pods, on_this_node).run(sender);
         let node = self.node.clone();
         let classes = classes::run(&node);
-        let image_gc = image_gc::run(&node, self.image_gc.clone(), health_of_images);
+        let image_gc = image_gc::run(&node, health_of_images);
         let eviction = EvictionManager::run(&node);
         if let Some(static_pods) = &self.node.static_pods {
             // Before pods are admitted: static pods are critical.

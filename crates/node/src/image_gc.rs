@@ -2,7 +2,7 @@
 //! used for longest first, with the thresholds of the kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,14 +33,12 @@ pub struct ImageGcConfig {
 }
 
 impl ImageGcConfig {
+    /// The minimum age of the kubelet.
+    const MINIMUM_AGE: SignedDuration = SignedDuration::from_mins(2);
+
     /// The defaults of the kubelet.
     pub fn new(path: Option<PathBuf>) -> Self {
-        Self {
-            path,
-            high_threshold_percent: 85,
-            low_threshold_percent: 80,
-            minimum_age: SignedDuration::from_mins(2),
-        }
+        Self { path, high_threshold_percent: 85, low_threshold_percent: 80, minimum_age: Self::MINIMUM_AGE }
     }
 }
 
@@ -137,17 +135,13 @@ impl ImageUse {
 }
 
 /// Collects garbage until the future is dropped: periodically, and when the disk is short.
-pub(crate) async fn run(
-    node: &Arc<Node>,
-    config: Option<ImageGcConfig>,
-    mut health: watch::Receiver<NodeHealth>,
-) {
-    let Some(config) = config.filter(|config| config.high_threshold_percent < 100) else {
+pub(crate) async fn run(node: &Node, mut health: watch::Receiver<NodeHealth>) {
+    let Some(config) = node.image_gc.as_ref().filter(|config| config.high_threshold_percent < 100) else {
         return std::future::pending().await;
     };
     loop {
         let mut uses = node.image_use.lock().await;
-        if let Err(error) = collect(&*node.runtime, &node.pods(), &config, &mut uses, (node.clock)()).await {
+        if let Err(error) = collect(&*node.runtime, &node.pods(), config, &mut uses, (node.clock)()).await {
             tracing::warn!(%error, "image garbage collection failed");
         }
         drop(uses);
@@ -176,7 +170,7 @@ pub async fn collect(
     now: Timestamp,
 ) -> Result<Removals, Error> {
     observe(runtime, pods, uses, now).await?;
-    let Some(path) = disk_of(runtime, config).await? else { return Ok(Removals::default()) };
+    let Some(path) = disk_of(runtime, config.path.as_deref()).await? else { return Ok(Removals::default()) };
     let found = rustix::fs::statvfs(&path)
         .map_err(|errno| Error::io(format!("reading the size of {}", path.display()), &errno.into()))?;
     let disk = Disk {
@@ -206,7 +200,8 @@ pub(crate) async fn remove_unused(node: &Node) -> Result<(), Error> {
     let now = (node.clock)();
     let mut uses = node.image_use.lock().await;
     observe(&*node.runtime, &node.pods(), &mut uses, now).await?;
-    for (id, _) in uses.unused(ImageGcConfig::new(None).minimum_age, now) {
+    let minimum_age = node.image_gc.as_ref().map_or(ImageGcConfig::MINIMUM_AGE, |config| config.minimum_age);
+    for (id, _) in uses.unused(minimum_age, now) {
         remove(&*node.runtime, id).await;
     }
     Ok(())
@@ -238,10 +233,14 @@ async fn observe(
     Ok(())
 }
 
-/// A directory of the file system that images are on. A runtime without images on a disk has none.
-async fn disk_of(runtime: &dyn Runtime, config: &ImageGcConfig) -> Result<Option<PathBuf>, Error> {
-    if let Some(path) = &config.path {
-        return Ok(Some(path.clone()));
+/// A directory of the file system that images are on: the configured one, or else the one that the runtime reports. A runtime
+/// without images on a disk has none.
+pub(crate) async fn disk_of(
+    runtime: &dyn Runtime,
+    configured: Option<&Path>,
+) -> Result<Option<PathBuf>, Error> {
+    if let Some(path) = configured {
+        return Ok(Some(path.to_owned()));
     }
     let found = runtime.image_fs_info().await?.into_iter().next();
     Ok(found.map(|images| images.mountpoint).filter(|path| !path.as_os_str().is_empty()))

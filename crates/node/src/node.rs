@@ -23,7 +23,7 @@ use crate::cri_config::{SandboxDefaults, identity};
 use crate::env::EnvFacts;
 use crate::events::Recorder;
 use crate::eviction::EvictionManager;
-use crate::image_gc::ImageUse;
+use crate::image_gc::{ImageGcConfig, ImageUse};
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::server::Pods;
@@ -72,6 +72,8 @@ pub(crate) struct Node {
     pub(crate) static_pods: Option<StaticPods>,
     /// None if the node evicts no pods under pressure, such as a virtual one.
     pub(crate) eviction: Option<EvictionManager>,
+    /// When images are removed; none if never but under pressure.
+    pub(crate) image_gc: Option<ImageGcConfig>,
     /// When images were used last.
     pub(crate) image_use: tokio::sync::Mutex<ImageUse>,
     /// Whether the node shuts down, and admits no pod any more.

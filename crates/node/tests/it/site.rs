@@ -11,13 +11,14 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_node::cpus::CpuAllocator;
 use plumb_node::eviction::EvictionConfig;
+use plumb_node::image_gc::ImageGcConfig;
 use plumb_node::journal::{Entry, open_store};
 use plumb_node::register::Machine;
 use plumb_node::{Clock, Config, VolumeDirectories};
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{ContainerId, SandboxFilter};
-use plumb_runtime::{Virtual, VirtualConfig};
+use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
 use plumb_supervise::Supervisor;
 use plumb_testkit::{TestNode, event, eventually, object, until, until_gone};
@@ -49,6 +50,8 @@ pub(super) struct Site {
     pub(super) oom_group: bool,
     /// When pods are evicted.
     pub(super) eviction: Option<EvictionConfig>,
+    /// When images are removed.
+    pub(super) image_gc: Option<ImageGcConfig>,
     folder: tempfile::TempDir,
 }
 
@@ -91,6 +94,7 @@ impl Site {
             clock: Arc::new(Timestamp::now),
             oom_group: false,
             eviction: None,
+            image_gc: None,
             folder,
         }
     }
@@ -109,6 +113,7 @@ impl Site {
             clock: self.clock.clone(),
             oom_group: self.oom_group,
             eviction: self.eviction.clone(),
+            image_gc: self.image_gc.clone(),
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;
@@ -127,6 +132,11 @@ impl Site {
     pub(super) async fn start_agent_under(&mut self, rules: Rules) {
         self.rules = rules;
         self.start_agent().await;
+    }
+
+    /// The container runtime of the node.
+    pub(super) fn runtime(&self) -> &dyn Runtime {
+        self.node.runtime()
     }
 
     /// The directory of the logs of all pods.

@@ -380,7 +380,9 @@ impl Runtime for Virtual {
     }
 
     async fn remove_image(&self, name: &str) -> Result<()> {
-        self.pods.all.lock().pulled.remove(&normalise(name));
+        let whole = normalise(name);
+        // By its id, too, as the garbage collection of a node removes it.
+        self.pods.all.lock().pulled.retain(|pulled| *pulled != whole && image_id(pulled) != name);
         Ok(())
     }
 

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use plumb_node::eviction::{EvictionConfig, MinimumReclaims, SoftGracePeriods, Threshold, combine};
+use plumb_node::image_gc::ImageGcConfig;
 use plumb_resize::rules::Rules;
 use plumb_testkit::until;
 use serde_json::{Value, json};
@@ -180,6 +182,24 @@ async fn a_pod_whose_containers_may_use_no_local_storage_is_evicted_for_a_file_i
         message(&limited),
         "Pod ephemeral local storage usage exceeds the total limit of containers 0. "
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_low_on_disk_removes_unused_images_of_the_configured_minimum_age() {
+    let mut pressed = Pressed::start("memory.available<100Mi").await;
+    pressed.site.kill_agent().await;
+    let pulled = pressed.site.runtime().pull_image("registry.test/unused:1", None).await.unwrap();
+    let config = pressed.site.eviction.as_mut().unwrap();
+    config.thresholds = thresholds("nodefs.available<1Ei");
+    // No garbage is collected but under pressure.
+    let never = ImageGcConfig { high_threshold_percent: 100, ..ImageGcConfig::new(None) };
+    pressed.site.image_gc = Some(ImageGcConfig { minimum_age: SignedDuration::ZERO, ..never });
+    pressed.site.start_agent().await;
+    let runtime = pressed.site.runtime();
+    plumb_testkit::eventually(async || {
+        runtime.list_images().await.unwrap().iter().all(|image| image.id != pulled)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
