@@ -26,7 +26,11 @@ impl Agent {
             let Some(mut pressures) = pressures else { return };
             loop {
                 let now = health.borrow_and_update().clone().with_pressures(&pressures.borrow_and_update());
-                sender.send_if_modified(|merged| std::mem::replace(merged, now.clone()) != now);
+                sender.send_if_modified(|merged| {
+                    let is_changed = *merged != now;
+                    *merged = now;
+                    is_changed
+                });
                 let changed = async {
                     if health.changed().await.is_err() {
                         // The last health stays.

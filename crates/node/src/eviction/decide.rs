@@ -94,7 +94,7 @@ pub fn decide(round: Round<'_>) -> Vec<Action> {
         if threshold.is_hard() { IMMEDIATE } else { round.max_pod_grace_period.max(IMMEDIATE) };
     vec![Action::Evict(Eviction {
         uid: victim.uid().to_owned(),
-        message: message::low_on_resource(victim, resource, exceeded_by(&round, resource)),
+        message: message::low_on_resource(victim, resource, exceeded_by(threshold, round.observations)),
         grace_period,
         signal: threshold.signal.name(),
         is_disruption: true,
@@ -106,11 +106,8 @@ fn is_reclaimable(signal: Signal, disks: Disks) -> bool {
     signal.resource().is_disk() && (signal.is_of_images() || !disks.dedicated_image_fs)
 }
 
-/// The value of the first threshold about a resource that is met, and what is available.
-fn exceeded_by(round: &Round<'_>, resource: StarvedResource) -> Option<(Quantity, Quantity)> {
-    let mut met: Vec<&Threshold> = round.met.iter().collect();
-    met.sort_by_key(|threshold| (threshold.signal, threshold.grace_period));
-    let threshold = met.into_iter().find(|threshold| threshold.signal.resource() == resource)?;
-    let observed = round.observations.0.get(&threshold.signal)?;
-    Some((threshold.value.of(observed.capacity), round.observations.available(threshold.signal)))
+/// The value of a threshold, and what is available.
+fn exceeded_by(threshold: &Threshold, observations: &Observations) -> Option<(Quantity, Quantity)> {
+    let observed = observations.0.get(&threshold.signal)?;
+    Some((threshold.value.of(observed.capacity), observations.available(threshold.signal)))
 }

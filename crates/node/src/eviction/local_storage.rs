@@ -1,8 +1,7 @@
 //! The limits of the local storage of pods: `sizeLimit` of an `emptyDir`, and `ephemeral-storage` of containers.
 
-use plumb_resize::quantity::Quantity;
-
 use super::candidate::{Candidate, DiskUsage, PodUsage, limit, size_limit};
+use super::message::bytes;
 use super::rank::Disks;
 use crate::ephemeral_storage;
 
@@ -27,7 +26,7 @@ fn of_volume(candidate: &Candidate, usage: &PodUsage) -> Option<Exceeded> {
     candidate.volumes().find_map(|volume| {
         let (name, limit) = (&volume.name, size_limit(volume)?);
         let used = usage.volumes.get(name)?;
-        (bytes(*used) > limit).then(|| Exceeded {
+        (bytes(used.bytes) > limit).then(|| Exceeded {
             signal: "emptydirfs.limit",
             message: format!("Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". "),
         })
@@ -36,7 +35,7 @@ fn of_volume(candidate: &Candidate, usage: &PodUsage) -> Option<Exceeded> {
 
 fn of_pod(candidate: &Candidate, usage: &PodUsage) -> Option<Exceeded> {
     let limit = ephemeral_storage::limit(candidate.pod.spec.as_ref()?)?;
-    (bytes(usage.disk(true, true)) > limit).then(|| Exceeded {
+    (bytes(usage.disk(true, true).bytes) > limit).then(|| Exceeded {
         signal: "ephemeralpodfs.limit",
         message: format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "),
     })
@@ -50,13 +49,9 @@ fn of_container(candidate: &Candidate, usage: &PodUsage, disks: Disks) -> Option
         // Writable layers on a file system of their own do not fill that of the node.
         let layer = measured.writable_layer.filter(|_| !disks.dedicated_image_fs);
         let used = [layer, measured.logs].into_iter().flatten().fold(DiskUsage::default(), DiskUsage::plus);
-        (bytes(used) > limit).then(|| Exceeded {
+        (bytes(used.bytes) > limit).then(|| Exceeded {
             signal: "ephemeralcontainerfs.limit",
             message: format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". "),
         })
     })
-}
-
-fn bytes(usage: DiskUsage) -> Quantity {
-    Quantity::from_bytes(i64::try_from(usage.bytes).unwrap_or(i64::MAX))
 }

@@ -23,6 +23,7 @@ use super::threshold::Threshold;
 use super::{EvictionConfig, admission};
 use crate::allocator::PodInfo;
 use crate::events::Kind;
+use crate::image_gc;
 use crate::node::Node;
 use crate::shutdown::{Cause, EVICTED, Termination};
 use crate::worker::{Message, error_chain};
@@ -35,7 +36,7 @@ const MARGIN: Duration = Duration::from_secs(30);
 /// The eviction manager of a node.
 pub(crate) struct EvictionManager {
     config: EvictionConfig,
-    /// The memory limit of all pods together, if it is less than the memory of the machine.
+    /// The memory limit of all pods together, if it is less than the memory of the machine and a threshold is about it.
     pods_limit: Option<i64>,
     history: Mutex<History>,
     pressures: watch::Sender<Pressures>,
@@ -55,15 +56,14 @@ enum RoundError {
 impl EvictionManager {
     /// The manager of a node whose pods have this memory limit together.
     pub(crate) fn new(mut config: EvictionConfig, pods_limit: Option<i64>) -> Self {
-        if pods_limit.is_some() {
-            // As in the kubelet, the hard threshold for memory holds for that of pods, too.
-            let memory =
-                |threshold: &&Threshold| threshold.signal == Signal::MemoryAvailable && threshold.is_hard();
-            let of_pods = config.thresholds.iter().find(memory).cloned();
-            config.thresholds.extend(
-                of_pods.map(|memory| Threshold { signal: Signal::AllocatableMemoryAvailable, ..memory }),
-            );
-        }
+        // As in the kubelet, the hard threshold for memory holds for that of pods, too.
+        let memory =
+            |threshold: &&Threshold| threshold.signal == Signal::MemoryAvailable && threshold.is_hard();
+        let memory = config.thresholds.iter().find(memory).filter(|_| pods_limit.is_some()).cloned();
+        // Without that threshold no decision depends on the limit, and pods are not measured for it in each round.
+        let pods_limit = pods_limit.filter(|_| memory.is_some());
+        let of_pods = memory.map(|memory| Threshold { signal: Signal::AllocatableMemoryAvailable, ..memory });
+        config.thresholds.extend(of_pods);
         Self {
             config,
             pods_limit,
@@ -206,7 +206,8 @@ impl EvictionManager {
         stats: Option<&Stats>,
     ) -> Result<Observations, RoundError> {
         let image_fs = self.image_fs(runtime).await;
-        let EvictionConfig { root, node_fs, .. } = self.config.clone();
+        let root = self.config.root.clone();
+        let node_fs = self.config.node_fs.clone();
         let reading = move || Observations::read(&root, &node_fs, image_fs.as_deref());
         let read = tokio::task::spawn_blocking(reading).await;
         let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
@@ -223,19 +224,16 @@ impl EvictionManager {
     /// A directory of the file system of images. A runtime without images on a disk has none, and one that does not respond is
     /// asked again.
     async fn image_fs(&self, runtime: &dyn Runtime) -> Option<PathBuf> {
-        if let Some(path) = &self.config.image_fs {
-            return Some(path.clone());
-        }
         if let Some(known) = self.image_fs.get() {
             return known.clone();
         }
-        let found = runtime.image_fs_info().await.ok()?.into_iter().next().map(|images| images.mountpoint);
+        let found = image_gc::disk_of(runtime, self.config.image_fs.as_deref()).await.ok()?;
         let found = found.filter(|path| path.is_dir());
         self.image_fs.get_or_init(|| found).clone()
     }
 
     fn disks(&self) -> Disks {
-        let image_fs = self.config.image_fs.as_ref().or(self.image_fs.get().and_then(Option::as_ref));
+        let image_fs = self.image_fs.get().and_then(Option::as_ref);
         let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
         let images = image_fs.and_then(|path| device(path));
         let dedicated_image_fs = images.is_some_and(|images| device(&self.config.node_fs) != Some(images));
@@ -272,7 +270,7 @@ async fn evict(node: &Node, eviction: Eviction) {
 /// Warns where the node gets a taint: a pod that stays Pending is all that a user sees of it otherwise.
 fn warn_of_pressure(condition: PressureCondition) {
     let condition = condition.name();
-    tracing::warn!(condition, "this machine runs short; no pod is scheduled to its node meanwhile");
+    tracing::warn!(condition, "the node is under pressure; no pod is scheduled to it until that ends");
 }
 
 fn warn(error: &RoundError) {

@@ -64,7 +64,8 @@ fn used(measured: &ContainerUsage, resource: StarvedResource) -> Option<Quantity
     }
 }
 
-fn bytes(bytes: u64) -> Quantity {
+/// An amount of memory or of storage.
+pub(super) fn bytes(bytes: u64) -> Quantity {
     Quantity::from_bytes(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use plumb_resize::quantity::{Format, Quantity};
 
 use super::signal::{Signal, StarvedResource};
-use super::threshold::{Threshold, quantity};
+use super::threshold::Threshold;
 use crate::kernel_files::{memory_figure, task_limit};
 
 /// How much of a resource is available.
@@ -80,7 +80,7 @@ impl Observations {
             StarvedResource::Memory | StarvedResource::EphemeralStorage => Format::BinarySi,
             StarvedResource::Inodes | StarvedResource::Pids => Format::DecimalSi,
         };
-        quantity(available, format)
+        Quantity::from_units(available).with_format(format)
     }
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use plumb_go::duration::DurationError;
-use plumb_resize::quantity::{Format, Quantity, QuantityError};
+use plumb_resize::quantity::{Quantity, QuantityError};
 
 use super::signal::Signal;
 
@@ -252,11 +252,6 @@ pub fn combine(
         thresholds.push(new(*signal, *value, *grace_period));
     }
     Ok(thresholds)
-}
-
-/// A count, in decimal notation, or a number of bytes, in binary notation.
-pub(super) fn quantity(amount: i64, format: Format) -> Quantity {
-    Quantity::from_units(amount).with_format(format)
 }
 
 #[cfg(test)]
