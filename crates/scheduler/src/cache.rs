@@ -64,6 +64,7 @@ pub(crate) struct NodeProperties {
     pub(crate) unschedulable: bool,
     pub(crate) allocatable: Resources,
     pub(crate) max_pods: i64,
+    pub(crate) declared_features: Vec<String>,
     /// The size of the disk of its local volumes, if it is known.
     pub(crate) local_volumes: Option<Quantity>,
 }
@@ -72,7 +73,8 @@ impl NodeProperties {
     /// Reads a node.
     pub(crate) fn read(node: &Node) -> Result<Self, BadQuantity> {
         let spec = node.spec.as_ref();
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let status = node.status.as_ref();
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
         let allocatable = ResourceList::read(allocatable)?;
         Ok(Self {
             labels: node.metadata.labels.clone().unwrap_or_default(),
@@ -80,6 +82,7 @@ impl NodeProperties {
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             max_pods: allocatable.get(PODS).map_or(0, Quantity::saturating_units),
             allocatable: Resources::read(&allocatable),
+            declared_features: status.and_then(|one| one.declared_features.clone()).unwrap_or_default(),
             local_volumes: local_volumes_capacity(node),
         })
     }

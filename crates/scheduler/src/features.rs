@@ -22,5 +22,15 @@ pub const STORAGE_CAPACITY_SCORING: Feature = Feature {
     doc: "the scheduler prefers nodes with more storage for the claims of a pod",
 };
 
+/// The scheduler filters by the features that nodes declare, and the API server refuses updates of pods for the lack of one.
+pub const NODE_DECLARED_FEATURES: Feature = Feature {
+    name: "NodeDeclaredFeatures",
+    stage: Stage::Beta,
+    default: true,
+    locked: false,
+    since: "Kubernetes 1.36",
+    doc: "pods run, and are resized, only on nodes that declare the features that they need",
+};
+
 /// Every gate that this crate reads.
-pub const FEATURES: &[Feature] = &[RESIZE_PREEMPTION, STORAGE_CAPACITY_SCORING];
+pub const FEATURES: &[Feature] = &[RESIZE_PREEMPTION, STORAGE_CAPACITY_SCORING, NODE_DECLARED_FEATURES];

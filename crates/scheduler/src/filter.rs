@@ -37,6 +37,8 @@ pub(crate) enum FilterFailure {
     PodAntiAffinity,
     /// The required anti-affinity of existing pods matches the pod.
     ExistingAntiAffinity,
+    /// The node does not declare a feature that the pod needs.
+    MissingFeature,
 }
 
 impl FilterFailure {
@@ -63,6 +65,7 @@ impl FilterFailure {
             Self::PodAffinity => "node(s) didn't match pod affinity rules",
             Self::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules",
             Self::ExistingAntiAffinity => "node(s) didn't satisfy existing pods anti-affinity rules",
+            Self::MissingFeature => "node(s) didn't match Pod's required features",
         };
         vec![reason]
     }
@@ -82,7 +85,8 @@ impl FilterFailure {
             | Self::NodeAffinity
             | Self::Volumes(_)
             | Self::MissingTopologyLabel
-            | Self::PodAffinity => false,
+            | Self::PodAffinity
+            | Self::MissingFeature => false,
         }
     }
 }
@@ -299,6 +303,8 @@ impl<'a> CycleState<'a> {
             .or_else(|| self.filter_limits(node_info))
             .or_else(|| self.filter_volumes(&node_info.name, properties))
             .or_else(|| self.filter_pods(properties))
+            // The last one, as upstream: its gate adds it to the default plugins.
+            .or_else(|| self.filter_features(properties))
     }
 
     fn filter_node(&self, name: &str, properties: &NodeProperties) -> Option<FilterFailure> {
@@ -318,6 +324,12 @@ impl<'a> CycleState<'a> {
             return Some(FilterFailure::UntoleratedTaint);
         }
         (!requirements.node_affinity.matches(name, &properties.labels)).then_some(FilterFailure::NodeAffinity)
+    }
+
+    fn filter_features(&self, properties: &NodeProperties) -> Option<FilterFailure> {
+        let mut required = self.requirements.node_features.iter();
+        let is_missing = required.any(|feature| !feature.is_declared(&properties.declared_features));
+        is_missing.then_some(FilterFailure::MissingFeature)
     }
 
     fn filter_limits(&self, node_info: &NodeInfo) -> Option<FilterFailure> {

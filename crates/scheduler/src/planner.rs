@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::algorithm::{Algorithm, ScheduleResult};
 use crate::cache::{Cache, NodeProperties, PodInfo, Uid};
-use crate::features::{RESIZE_PREEMPTION, STORAGE_CAPACITY_SCORING};
+use crate::features::{NODE_DECLARED_FEATURES, RESIZE_PREEMPTION, STORAGE_CAPACITY_SCORING};
 use crate::pod_state::{PendingPod, PodState, read};
 use crate::preempt::{Budget, Candidate, PreemptionFailure, Preemptor, preempt};
 use crate::queue::{Added, Depths, Queue, QueuedPodInfo};
@@ -45,6 +45,8 @@ pub struct Settings {
     pub preempt_for_resizes: bool,
     /// Whether nodes with more storage for the claims of a pod have a higher score (gate `StorageCapacityScoring`).
     pub score_storage_capacity: bool,
+    /// Whether a node must declare the features that a pod needs (gate `NodeDeclaredFeatures`).
+    pub filter_by_features: bool,
     /// Called with the name of each pod before the planner reads it or decides about it. Tests inject panics with it.
     pub fault: Option<fn(&str)>,
 }
@@ -55,8 +57,9 @@ impl Settings {
         Self {
             name: "default-scheduler".to_owned(),
             rules,
-            preempt_for_resizes: false,
-            score_storage_capacity: false,
+            preempt_for_resizes: RESIZE_PREEMPTION.default,
+            score_storage_capacity: STORAGE_CAPACITY_SCORING.default,
+            filter_by_features: NODE_DECLARED_FEATURES.default,
             fault: None,
         }
     }
@@ -67,6 +70,7 @@ impl Settings {
         Self {
             preempt_for_resizes: gates.enabled(&RESIZE_PREEMPTION),
             score_storage_capacity: gates.enabled(&STORAGE_CAPACITY_SCORING),
+            filter_by_features: gates.enabled(&NODE_DECLARED_FEATURES),
             ..self
         }
     }
@@ -271,8 +275,7 @@ impl Planner {
     fn read_pod(&mut self, pod: &Pod, now: Instant) {
         self.inject_fault();
         let object = ObjectRef::of(pod);
-        let Settings { name, rules, .. } = &self.settings;
-        let state = read(pod, name, rules, &mut self.classes).unwrap_or_else(|error| {
+        let state = read(pod, &self.settings, &mut self.classes).unwrap_or_else(|error| {
             tracing::warn!(%error, namespace = object.namespace, pod = object.name, "invalid requests of a pod, which is not scheduled");
             PodState::Ignored
         });

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use plumb_controller_runtime::pods::{has_ended, is_terminating};
+use plumb_placement::required_to_run;
 use plumb_resize::Quantity;
 use plumb_resize::accounting::{held, is_deferred, on_node, on_node_at_least, requested};
 use plumb_resize::list::{BadQuantity, ResourceList};
 use plumb_resize::qos::QosClass;
 use plumb_resize::queue::DeferredResize;
 use plumb_resize::resource::Amounts;
-use plumb_resize::rules::Rules;
 use plumb_resize::status::{PENDING, condition};
 
 use crate::cache::{Deferred, PodInfo, Uid};
+use crate::planner::Settings;
 use crate::requirements::{EquivalenceClass, EquivalenceClasses, Requirements};
 use crate::resources::Resources;
 
@@ -82,13 +83,13 @@ pub(crate) enum PodState {
     Ignored,
 }
 
-/// Reads a pod for the scheduler of that name.
+/// Reads a pod for a scheduler.
 pub(crate) fn read(
     pod: &Pod,
-    scheduler: &str,
-    rules: &Rules,
+    settings: &Settings,
     classes: &mut EquivalenceClasses,
 ) -> Result<PodState, BadQuantity> {
+    let Settings { name: scheduler, rules, filter_by_features, .. } = settings;
     let no_spec = PodSpec::default();
     let no_status = PodStatus::default();
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
@@ -98,7 +99,7 @@ pub(crate) fn read(
     }
     let node = spec.node_name.clone().filter(|node| !node.is_empty());
     let terminating = is_terminating(pod);
-    let ours = spec.scheduler_name.as_deref().unwrap_or("default-scheduler") == scheduler;
+    let ours = spec.scheduler_name.as_deref().unwrap_or("default-scheduler") == *scheduler;
     if node.is_none() && (!ours || terminating) {
         return Ok(PodState::Ignored);
     }
@@ -109,7 +110,11 @@ pub(crate) fn read(
         Resources::read(&on_node_at_least(pod, rules, &default_requests())?)
     };
     let requested = Resources::read(&requested(pod)?);
-    let class = classes.intern(Requirements::read(pod, requested, non_zero_requests.clone()));
+    let mut requirements = Requirements::read(pod, requested, non_zero_requests.clone());
+    if *filter_by_features {
+        requirements.node_features = required_to_run(spec);
+    }
+    let class = classes.intern(requirements);
     let uid: Uid = pod.metadata.uid.clone().unwrap_or_default().into();
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let name = pod.metadata.name.clone().unwrap_or_default();

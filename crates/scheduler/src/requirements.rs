@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_placement::volumes::used_claims;
-use plumb_placement::{HostPort, Labels, NodeAffinity, Toleration};
+use plumb_placement::{HostPort, Labels, NodeAffinity, NodeFeature, Toleration};
 
 pub(crate) use pod_terms::{PodTerm, SpreadConstraint};
 
@@ -34,6 +34,8 @@ pub(crate) struct Requirements {
     pub(crate) non_zero_requests: Resources,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) tolerations: Vec<Toleration>,
+    /// The features that its node must declare.
+    pub(crate) node_features: Vec<NodeFeature>,
     /// Its node selector and node affinity.
     pub(crate) node_affinity: NodeAffinity,
     /// The required terms of its pod affinity and anti-affinity.
@@ -51,7 +53,7 @@ pub(crate) struct Requirements {
 }
 
 impl Requirements {
-    /// Reads a pod, given its requests.
+    /// Reads a pod, given its requests. No features of nodes are required.
     pub(crate) fn read(pod: &Pod, requests: Resources, non_zero_requests: Resources) -> Self {
         let none = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&none);
@@ -86,6 +88,7 @@ impl Requirements {
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             ports: HostPort::read(spec),
             tolerations: spec.tolerations.iter().flatten().map(Toleration::read).collect(),
+            node_features: Vec::new(),
             node_affinity: NodeAffinity::read(spec),
             affinity: required(
                 affinity.and_then(|affinity| {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use plumb_placement::NodeFeature;
 use plumb_resize::rules::{Rules, StaticCpu};
 use serde_json::{Value, json};
 
@@ -18,9 +19,9 @@ const BUILTIN: &str = "plumb";
 pub(super) fn features(setup: &mut Setup, rules: &Rules, runtime: &str) {
     let declared = [
         ("GuaranteedQoSPodCPUResize", rules.static_cpu == StaticCpu::Any),
-        ("InPlacePodLevelResourcesVerticalScaling", rules.resize && rules.resize_pod_level),
-        ("InPlacePodVerticalScalingInitContainers", rules.resize && rules.resize_init_containers),
-        ("RestartAllContainersOnContainerExits", true),
+        (NodeFeature::ResizePodLevel.name(), rules.resize && rules.resize_pod_level),
+        (NodeFeature::ResizeInitContainers.name(), rules.resize && rules.resize_init_containers),
+        (NodeFeature::RestartAllContainers.name(), true),
     ];
     setup.declared_features =
         declared.into_iter().filter(|(_, is)| *is).map(|(name, _)| name.to_owned()).collect();

@@ -1,7 +1,9 @@
 //! The messages of unschedulable pods, in upstream's words.
 
+use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
 use plumb_scheduler::Settings;
+use plumb_scheduler::features::NODE_DECLARED_FEATURES;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, node, node_from, pod};
@@ -196,4 +198,41 @@ fn pods_of_other_schedulers_and_gated_pods_are_not_scheduled() {
     cluster.change("gated", |pod| pod.spec.as_mut().unwrap().scheduling_gates = None);
     cluster.run_until_idle();
     assert_eq!(cluster.node_of("gated"), Some("n"));
+}
+
+/// Fields of a pod that needs a feature of its node.
+fn restarting_all() -> Value {
+    let rules =
+        json!([{ "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [1] } }]);
+    json!({ "spec": { "containers": [{ "name": "c", "restartPolicyRules": rules }] } })
+}
+
+#[test]
+fn a_pod_waits_for_a_node_that_declares_the_feature_that_it_needs() {
+    let mut cluster = Cluster::new([node("n1", 4, "a"), node("n2", 4, "b")]);
+    cluster.update(pod("p", 100, restarting_all()));
+    cluster.update(pod("other", 100, json!({})));
+    cluster.run_until_idle();
+    assert_eq!(
+        cluster.messages["p"],
+        "0/2 nodes are available: 2 node(s) didn't match Pod's required features. \
+         preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    );
+    assert!(cluster.node_of("other").is_some(), "it needs no feature");
+    let mut upgraded = node("n2", 4, "b");
+    let features = vec!["RestartAllContainersOnContainerExits".to_owned()];
+    upgraded.status.as_mut().unwrap().declared_features = Some(features);
+    cluster.update_node(upgraded);
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), Some("n2"));
+}
+
+#[test]
+fn without_the_gate_no_node_is_filtered_by_its_features() {
+    let gates = FeatureGates::default().with(&NODE_DECLARED_FEATURES, false);
+    let settings = Settings::new(Rules::kep()).with_features(&gates);
+    let mut cluster = Cluster::with(settings, [node("n1", 4, "a")]);
+    cluster.update(pod("p", 100, restarting_all()));
+    cluster.run_until_idle();
+    assert_eq!(cluster.node_of("p"), Some("n1"));
 }
