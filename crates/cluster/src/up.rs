@@ -20,6 +20,7 @@ use plumb_controllers::dns_service;
 use plumb_controllers::horizontal_pod_autoscaler::features::{HPA_CONFIGURABLE_TOLERANCE, HPA_SCALE_TO_ZERO};
 use plumb_kinds::{AdmissionConfiguration, Features, admission_plugins, configured_api_server};
 use plumb_resize::rules::Rules;
+use plumb_scheduler::features::NODE_DECLARED_FEATURES;
 use plumb_store::{OpenError, Options, Quota, Recent, Store};
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
@@ -135,6 +136,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     let api_features = Features {
         scale_to_zero: binding.gates.enabled(&HPA_SCALE_TO_ZERO),
         configurable_tolerance: binding.gates.enabled(&HPA_CONFIGURABLE_TOLERANCE),
+        node_declared_features: binding.gates.enabled(&NODE_DECLARED_FEATURES),
     };
     let auditor = audit_log.map(AuditLog::open).transpose()?;
     let config = Config {

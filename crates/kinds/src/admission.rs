@@ -1,10 +1,12 @@
 //! The admission plugins that decide by kind. How to add one: [`plumb_apiserver::admission`].
 
+mod bound_pod;
 mod certificates;
 mod claim_resize;
 mod configuration;
 mod defaults;
 mod limit_ranger;
+mod node_declared_features;
 mod node_restriction;
 mod pod_resize;
 mod pod_security;
@@ -16,6 +18,8 @@ mod service_account;
 use std::sync::Arc;
 
 use plumb_apiserver::admission::{Plugin, Plugins, UnknownPlugin};
+
+use crate::server::Features;
 
 pub use configuration::{AdmissionConfiguration, AdmissionConfigurationError};
 pub(crate) use pod_security::Metrics as PodSecurityMetrics;
@@ -39,6 +43,7 @@ const NAMES: &[&str] = &[
     "CertificateSigning",
     "CertificateSubjectRestriction",
     "DefaultIngressClass",
+    "NodeDeclaredFeatureValidator",
     "PodResizeValidator",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionWebhook",
@@ -55,6 +60,7 @@ pub fn admission_plugins(enable: &str, disable: &str) -> Result<Plugins, Unknown
 
 /// The plugins, in the order of kube-apiserver.
 pub(crate) fn plugins(
+    features: Features,
     configuration: AdmissionConfiguration,
     pod_security: Arc<PodSecurityMetrics>,
 ) -> Vec<Box<dyn Plugin>> {
@@ -74,6 +80,7 @@ pub(crate) fn plugins(
         Box::new(certificates::CertificateSigning),
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(defaults::DefaultIngressClass),
+        Box::new(node_declared_features::NodeDeclaredFeatures::new(features.node_declared_features)),
         Box::new(pod_resize::PodResize),
         Box::new(resource_quota::ResourceQuotaPlugin),
     ]

@@ -14,11 +14,13 @@ pub struct Features {
     pub scale_to_zero: bool,
     /// The behavior of a `HorizontalPodAutoscaler` may have a `tolerance` (gate `HPAConfigurableTolerance`).
     pub configurable_tolerance: bool,
+    /// A pod is updated only if its node declares the features that this needs (gate `NodeDeclaredFeatures`).
+    pub node_declared_features: bool,
 }
 
 impl Default for Features {
     fn default() -> Self {
-        Self { scale_to_zero: false, configurable_tolerance: true }
+        Self { scale_to_zero: false, configurable_tolerance: true, node_declared_features: true }
     }
 }
 
@@ -37,7 +39,7 @@ pub fn configured_api_server(
     let builtin = BuiltinKinds {
         strategies: registry::strategies(features),
         defaults: defaults::apply,
-        plugins: admission::plugins(admission, Arc::clone(&pod_security)),
+        plugins: admission::plugins(features, admission, Arc::clone(&pod_security)),
         create_system_objects: system_objects::ensure,
     };
     let server = ApiServer::new(config, builtin)?;

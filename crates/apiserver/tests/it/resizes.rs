@@ -115,6 +115,40 @@ async fn a_resize_beyond_the_allocatable_resources_is_rejected_with_its_cause() 
 }
 
 #[tokio::test]
+async fn a_resize_that_needs_a_feature_which_the_node_does_not_declare_is_rejected() {
+    let apiserver = TestApiServer::open(Rules::v1_36());
+    apiserver.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
+    let status = json!({ "status": { "allocatable": { "cpu": "4", "memory": "8Gi" } } });
+    apiserver.merge("/api/v1/nodes/n1/status", &status).await.ok();
+    let pod_level = |cpu: &str| {
+        let amounts = json!({ "cpu": cpu, "memory": "1Gi" });
+        json!({ "requests": amounts, "limits": amounts })
+    };
+    let mut web = pod("web", "500m", "500Mi");
+    web["spec"]["resources"] = pod_level("1");
+    apiserver.post(PODS, &web).await.ok();
+    let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
+    apiserver.post(&format!("{PODS}/web/binding"), &binding).await.ok();
+    let resize = json!({ "spec": { "resources": pod_level("2") } });
+    let path = format!("{PODS}/web/resize");
+    let (code, _, message) = apiserver.strategic(&path, &resize).await.rejected();
+    assert_eq!(code, 403);
+    assert_eq!(
+        message,
+        "pods \"web\" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling which are not \
+         available on node \"n1\""
+    );
+    assert_eq!(
+        apiserver.strategic(&path, &cpu("600m")).await.status,
+        200,
+        "resizing a container needs no feature"
+    );
+    let declared = json!({ "status": { "declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"] } });
+    apiserver.merge("/api/v1/nodes/n1/status", &declared).await.ok();
+    assert_eq!(apiserver.strategic(&path, &resize).await.status, 200);
+}
+
+#[tokio::test]
 async fn an_old_client_does_not_lose_what_it_does_not_know() {
     let apiserver = TestApiServer::open(Rules::kep());
     let mut made = apiserver.post(PODS, &pod("web", "500m", "500Mi")).await.ok();

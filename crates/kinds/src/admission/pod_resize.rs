@@ -5,13 +5,12 @@ use plumb_resize::admission::over_capacity;
 use plumb_resize::list::{BadQuantity, declared};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::rules::Rules;
-use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::bound_pod::{find_node, node_of_changed_pod};
 use crate::registry::pod::typed;
 use plumb_apiserver::admission::{Attributes, Operation, Plugin};
 use plumb_apiserver::error::{ApiError, Cause};
-use plumb_apiserver::object::decode;
 
 /// Rejects resizes that exceed the allocatable resources of the pod's node.
 pub(crate) struct PodResize;
@@ -33,17 +32,9 @@ impl Plugin for PodResize {
     }
 
     fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
-        let generation = |pod: &Value| pod.pointer("/metadata/generation").cloned();
-        let node = new.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-        if node.is_empty() || generation(attributes.old) == generation(new) {
-            return Ok(());
-        }
-        let cluster = attributes.cluster;
-        let missing = || attributes.forbidden(&format!("node {node:?} not found"));
-        let row = cluster.kinds().find("", "nodes").ok_or_else(missing)?;
-        let stored = cluster.store().get(&row.key(None, node)?).ok_or_else(missing)?;
-        let node = Node::deserialize(decode(&stored.value)?).map_err(|_| missing())?;
-        let verdict = fits(&typed(new)?, &node, cluster.rules())
+        let Some(name) = node_of_changed_pod(attributes, new) else { return Ok(()) };
+        let node = find_node(attributes, name)?;
+        let verdict = fits(&typed(new)?, &node, attributes.cluster.rules())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         match verdict {
             None => Ok(()),
