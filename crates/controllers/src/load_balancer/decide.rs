@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{CLASS, wants_load_balancer};
 use crate::endpoints::address_types;
+use crate::nodes::health::is_ready;
 use crate::workload::Note;
 
 /// The label of nodes that no load balancer uses.
@@ -29,13 +30,11 @@ impl NodeAddresses {
     /// The addresses of a node; none if it is not ready, excluded, or about to be deleted.
     pub fn new(node: &Node) -> Option<Self> {
         let status = node.status.as_ref()?;
-        let ready =
-            status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
         let excluded = node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(EXCLUDED));
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         let leaving = node.metadata.deletion_timestamp.is_some()
             || taints.into_iter().any(|taint| taint.key == TO_BE_DELETED);
-        if !ready || excluded || leaving {
+        if !is_ready(node) || excluded || leaving {
             return None;
         }
         let of_type = |type_: &str| -> Vec<IpAddr> {
