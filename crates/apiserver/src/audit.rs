@@ -24,7 +24,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response};
 use jiff::Timestamp;
-use plumb_audit::{Auditor, Level};
+use plumb_audit::{Auditor, Clock, Level};
 use serde_json::Value;
 
 use crate::response_body::Body;
@@ -36,17 +36,18 @@ use recorded::Recorded;
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// What audits the requests of a server.
+#[derive(Clone)]
 pub(crate) struct Auditing {
     auditor: Arc<Auditor>,
-    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    clock: Clock,
 }
 
 impl Auditing {
-    pub(crate) fn new(auditor: Arc<Auditor>, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) -> Self {
+    pub(crate) fn new(auditor: Arc<Auditor>, clock: Clock) -> Self {
         Self { auditor, clock }
     }
 
-    /// When a request is received.
+    /// The time of a stage of a request.
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -66,9 +67,7 @@ impl Auditing {
         if decision.level == Level::None {
             return Audited { context: AuditContext::default(), id };
         }
-        let (auditor, clock) = (Arc::clone(&self.auditor), Arc::clone(&self.clock));
-        let recorded =
-            Recorded::new(auditor, clock, decision, head, received, user.cloned(), attributes, &id);
+        let recorded = Recorded::new(self.clone(), decision, head, received, user.cloned(), attributes, &id);
         let context = AuditContext(Some(Arc::new(recorded)));
         head.extensions.insert(context.clone());
         Audited { context, id }

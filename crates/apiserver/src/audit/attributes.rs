@@ -45,23 +45,23 @@ impl RequestAttributes {
         let query = Query::parse(&head.uri).unwrap_or_default();
         let is_watch = query.is_on("watch");
         let is_connect = target.is_connect();
-        let mut object = ObjectReference::default();
+        let mut selected = String::new();
         let verb = match target.verb(&head.method, is_watch) {
             Ok(verb) => {
                 let selectors = Selectors::of(&query, verb);
                 if let About::Objects(objects) = selectors.about(verb, &target) {
                     // A list or watch of one name is about that object.
-                    objects.name.clone_into(&mut object.name);
+                    objects.name.clone_into(&mut selected);
                 }
                 Cow::Borrowed(verb.name())
             }
             Err(_) => usual_verb(&head.method),
         };
         let Target { group, version, resource, namespace, name, subresource } = target;
-        object = ObjectReference {
+        let object = ObjectReference {
             resource,
             namespace: namespace.unwrap_or_default(),
-            name: name.unwrap_or(object.name),
+            name: name.unwrap_or(selected),
             api_group: group,
             api_version: version,
             subresource: subresource.unwrap_or_default(),

@@ -11,12 +11,11 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use plumb_audit::{
-    Auditor, Decision, Event, Level, MicroTime, ObjectReference, ResponseStatus, Stage, UserInfo,
-};
+use plumb_audit::{Decision, Event, Level, MicroTime, ObjectReference, ResponseStatus, Stage, UserInfo};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::Auditing;
 use super::attributes::{RequestAttributes, RequestSubject};
 use super::bodies::{self, RequestBody};
 use super::client::{source_ips, user_agent};
@@ -29,8 +28,7 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 /// A request that is recorded.
 pub(super) struct Recorded {
-    auditor: Arc<Auditor>,
-    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    auditing: Auditing,
     decision: Decision,
     id: String,
     uri: String,
@@ -65,10 +63,8 @@ impl fmt::Debug for Recorded {
 }
 
 impl Recorded {
-    #[expect(clippy::too_many_arguments, reason = "each is a part of the request")]
     pub(super) fn new(
-        auditor: Arc<Auditor>,
-        clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+        auditing: Auditing,
         decision: Decision,
         head: &Parts,
         received: Timestamp,
@@ -82,8 +78,7 @@ impl Recorded {
             RequestSubject::Path(_) => None,
         };
         let recorded = Self {
-            auditor,
-            clock,
+            auditing,
             decision,
             id: String::from_utf8_lossy(id.as_bytes()).into_owned(),
             uri: head.uri.path_and_query().map_or("/", |uri| uri.as_str()).to_owned(),
@@ -196,7 +191,7 @@ impl Recorded {
         request_object: Option<&RawValue>,
         response_object: Option<&RawValue>,
     ) {
-        let now = if stage == Stage::RequestReceived { self.received } else { (self.clock)() };
+        let now = if stage == Stage::RequestReceived { self.received } else { self.auditing.now() };
         let event = Event {
             level: self.decision.level,
             audit_id: &self.id,
@@ -215,7 +210,7 @@ impl Recorded {
             stage_timestamp: MicroTime(now),
             annotations: &state.annotations,
         };
-        self.auditor.emit(&self.decision, &event);
+        self.auditing.auditor.emit(&self.decision, &event);
     }
 }
 
