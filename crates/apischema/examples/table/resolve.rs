@@ -1,4 +1,4 @@
-//! From the text of a Go type in some package to a type of the table.
+//! Resolves the text of a Go type in a package to a type of the table.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use super::facts::{Facts, Name};
 const META: &str = "apimachinery/pkg/apis/meta/v1";
 const CORE: &str = "api/core/v1";
 
-/// The types met so far, in the order they were met.
+/// The types that have been resolved so far, by number.
 #[derive(Debug)]
 pub(crate) struct Types<'f> {
     facts: &'f Facts,
     /// Shape and Go name of each type.
     pub(crate) list: Vec<(String, String)>,
     index: BTreeMap<(String, String), usize>,
-    /// Structs met so far; those behind `done` are still to be described.
+    /// The structs that these types refer to, by number. The caller describes each of them.
     pub(crate) structs: Vec<Name>,
     struct_index: BTreeMap<Name, usize>,
 }
@@ -68,7 +68,7 @@ impl<'f> Types<'f> {
         if let Some((key, value)) = text.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
             let key = self.number(package, key)?;
             if self.list[key].0 != "s" {
-                return Err(format!("{package}: a map by something else than text: {text}"));
+                return Err(format!("{package}: the keys of a map are no strings: {text}"));
             }
             let value = self.number(package, value)?;
             let go = format!("map[{}]{}", self.list[key].1, self.list[value].1);
@@ -89,7 +89,7 @@ impl<'f> Types<'f> {
         if let Some(meaning) = self.facts.aliases.get(&(owner.clone(), name.clone())) {
             let inner = self.number(&owner, meaning)?;
             let shape = self.list[inner].0.clone();
-            // On the wire such a list is a message of its own, with the elements as its field 1.
+            // In protobuf such a list is a message of its own, whose field 1 has the elements.
             let shape = if meaning == "[]string" { shape.replace('[', "(") } else { shape };
             return Ok(self.add(shape, go));
         }
@@ -100,7 +100,7 @@ impl<'f> Types<'f> {
         Err(format!("{package}: unknown type {text}"))
     }
 
-    /// The package a name belongs to: the one it stands in, or the one its prefix is an import of.
+    /// The name with the package that declares it: the package of the text, or the one that the prefix of the name imports.
     fn owner(&self, package: &str, text: &str) -> Result<Name, String> {
         let (import, name) = text.split_once('.').unwrap_or(("", text));
         let known = |candidate: &str| {
@@ -130,7 +130,7 @@ impl<'f> Types<'f> {
             .iter()
             .find(|candidate| known(candidate))
             .map(|owner| ((*owner).to_owned(), name.to_owned()))
-            .ok_or_else(|| format!("{package}: nothing known of {text}"))
+            .ok_or_else(|| format!("{package}: no known package declares {text}"))
     }
 }
 
@@ -161,7 +161,7 @@ fn special(package: &str, name: &str) -> Option<&'static str> {
     })
 }
 
-/// The three JSON Schema types that are one thing or another.
+/// The shape of the three unions among the types of JSON Schema.
 fn union_of_schemas(name: &str) -> Option<char> {
     match name {
         "JSONSchemaPropsOrArray" => Some('A'),

@@ -1,8 +1,8 @@
 //! An index of stored objects that is as new as the store.
 //!
-//! Before a lookup, the index applies all writes since the last one from the history of the store, so that it has
-//! observed every write that was acknowledged. A lookup costs as much as has changed. There is no task that could lag
-//! behind, and no watch that could be closed.
+//! Before a lookup, the index applies all writes since the last lookup from the history of the store, so that it has
+//! observed every write that was acknowledged. The cost of a lookup is that of the writes since the last one. There is no task
+//! that could lag behind, and no watch that could be closed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +35,7 @@ pub(crate) struct Followed<I> {
     store: Store,
     filters: Vec<EventFilter>,
     /// The revision up to which the index has applied all writes.
-    seen: AtomicU64,
+    applied: AtomicU64,
     index: RwLock<I>,
 }
 
@@ -48,27 +48,27 @@ impl<I: Index> Followed<I> {
             .filter_map(|subtree| Prefix::new(*subtree).ok())
             .map(EventFilter::prefix)
             .collect();
-        let followed = Self { store, filters, seen: AtomicU64::new(0), index: RwLock::new(I::default()) };
+        let followed = Self { store, filters, applied: AtomicU64::new(0), index: RwLock::new(I::default()) };
         followed.rebuild(&mut followed.index.write(), &followed.store.snapshot());
         followed
     }
 
     /// The number of writes that the index has not applied yet.
     pub(crate) fn behind(&self) -> u64 {
-        self.store.revision().saturating_sub(self.seen.load(Ordering::Acquire))
+        self.store.revision().saturating_sub(self.applied.load(Ordering::Acquire))
     }
 
     /// Reads the index, which has applied every write that was acknowledged before.
     pub(crate) fn ask<T>(&self, question: impl FnOnce(&I) -> T) -> T {
         let present = self.store.revision();
         let index = self.index.read();
-        if self.seen.load(Ordering::Acquire) >= present {
+        if self.applied.load(Ordering::Acquire) >= present {
             return question(&index);
         }
         let snapshot = self.store.snapshot();
-        if self.nothing_new(&snapshot) {
+        if self.has_no_changes(&snapshot) {
             // Other threads cannot have changed the index meanwhile: this lock is held.
-            self.seen.fetch_max(snapshot.revision(), Ordering::AcqRel);
+            self.applied.fetch_max(snapshot.revision(), Ordering::AcqRel);
             return question(&index);
         }
         drop(index);
@@ -77,27 +77,27 @@ impl<I: Index> Followed<I> {
         question(&RwLockWriteGuard::downgrade(index))
     }
 
-    fn nothing_new(&self, snapshot: &Snapshot) -> bool {
-        let seen = self.seen.load(Ordering::Acquire);
-        snapshot.revision() <= seen
+    fn has_no_changes(&self, snapshot: &Snapshot) -> bool {
+        let applied = self.applied.load(Ordering::Acquire);
+        snapshot.revision() <= applied
             || self.filters.iter().all(|filter| {
-                snapshot.changes(filter, seen).is_ok_and(|mut changes| changes.next().is_none())
+                snapshot.changes(filter, applied).is_ok_and(|mut changes| changes.next().is_none())
             })
     }
 
     fn catch_up(&self, index: &mut I, snapshot: &Snapshot) {
-        let seen = self.seen.load(Ordering::Acquire);
-        if snapshot.revision() <= seen {
+        let applied = self.applied.load(Ordering::Acquire);
+        if snapshot.revision() <= applied {
             return;
         }
         for filter in &self.filters {
-            match snapshot.changes(filter, seen) {
+            match snapshot.changes(filter, applied) {
                 Ok(changes) => changes.for_each(|event| index.change(event)),
                 // The history of the store is compacted, so the index is built anew.
                 Err(_) => return self.rebuild(index, snapshot),
             }
         }
-        self.seen.store(snapshot.revision(), Ordering::Release);
+        self.applied.store(snapshot.revision(), Ordering::Release);
     }
 
     fn rebuild(&self, index: &mut I, snapshot: &Snapshot) {
@@ -108,6 +108,6 @@ impl<I: Index> Followed<I> {
             page.into_iter().flat_map(|page| page.objects).for_each(|object| index.put(&object));
         }
         let revision: Revision = snapshot.revision();
-        self.seen.store(revision, Ordering::Release);
+        self.applied.store(revision, Ordering::Release);
     }
 }

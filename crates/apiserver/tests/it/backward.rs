@@ -1,4 +1,4 @@
-//! "Backward Compatibility and Negative Tests" of KEP-1287, and what it asks of the version skew, through the API.
+//! The section "Backward Compatibility and Negative Tests" of KEP-1287, and its rules for version skew, through the API.
 
 use http::Method;
 use plumb_apiserver::authn::{InProcess, User};
@@ -56,7 +56,7 @@ async fn a_node_can_write_its_allocation_and_no_spec() {
         let own = format!("{PODS}/web");
         let written = apiserver.as_node("n1", &format!("{own}/status"), &allocated("400m")).await.ok();
         assert_eq!(of_status(&written), "400m", "{dialect}");
-        // Along with it, nothing that is desired changes.
+        // A status update cannot change the spec, too.
         let mut sneaky = allocated("300m");
         sneaky["spec"] = json!({ "containers": [{ "name": "main", "image": "other",
             "resources": { "requests": { "cpu": "300m" } } }] });
@@ -90,7 +90,7 @@ async fn only_the_node_of_a_pod_can_set_its_allocation() {
         );
         let (code, _, message) = apiserver.strategic(&path, &allocated("400m")).await.rejected();
         assert_eq!(code, 403, "{dialect}: {message}");
-        // Other endpoints ignore the change, as for all of the status.
+        // The other endpoints ignore changes of the status.
         let before = apiserver.get(&format!("{PODS}/web")).await.ok();
         for below in ["", "/resize"] {
             apiserver.strategic(&format!("{PODS}/web{below}"), &allocated("400m")).await.ok();
@@ -155,7 +155,7 @@ async fn only_cpu_and_memory_change() {
                 assert_eq!((code, reason.as_str()), (422, "Invalid"), "{dialect} {resource} {below}");
                 assert!(message.contains(words), "{dialect} {resource} {below}: {message}");
             }
-            // Taking it away or bringing one along is a change as well.
+            // Removing the resource is a change, too.
             let patch = json!({ "spec": { "containers": [{ "name": "main",
                 "resources": { "requests": { resource: null }, "limits": { resource: null } } }] } });
             assert_eq!(

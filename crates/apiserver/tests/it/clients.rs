@@ -1,4 +1,4 @@
-//! Real clients of this process: kube-rs on the API without a socket.
+//! Clients of kube-rs that call the API server in this process, without a socket.
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -101,7 +101,7 @@ async fn kube_uses_every_verb_patch_and_subresource() {
     let patched = maps.patch("m", &PatchParams::default(), &json(operations.clone())).await.unwrap();
     assert_eq!(json!(patched.data), json!({ "d": "3" }));
     assert_eq!(json!(patched.metadata.labels), json!({ "a.b/c": "y" }));
-    // What it tests for is no longer so: all of it fails, and nothing has changed.
+    // The `test` operation of the patch fails now, so that no operation is applied.
     let failed = maps.patch("m", &PatchParams::default(), &json(operations)).await;
     assert!(matches!(failed, Err(kube::Error::Api(status)) if status.code == 422));
     assert_eq!(maps.get("m").await.unwrap(), patched);
@@ -167,7 +167,7 @@ async fn only_the_node_of_a_pod_writes_its_allocation() {
     let person = Api::<Pod>::default_namespaced(admin(&apiserver));
     assert_eq!(code(person.patch_status("web", &PatchParams::default(), &patch).await), 403);
     assert_eq!(code(as_node("n1").patch_status("web", &PatchParams::default(), &patch).await), 200);
-    // What is its own to say is not its own to want.
+    // The node reports the allocation of its pod, and cannot change the spec.
     let resize = json!({ "spec": { "containers": [] } });
     let refused = as_node("n1").patch_resize("web", &PatchParams::default(), &Patch::Merge(&resize)).await;
     assert_eq!(code(refused), 403);
@@ -230,7 +230,7 @@ async fn a_list_and_a_watch_under_many_writers_end_with_the_final_state() {
                     let name = format!("m{}", (writer * 7 + i * 13) % 40);
                     let body = json!({ "apiVersion": "v1", "kind": "ConfigMap",
                         "metadata": { "name": name }, "data": { "by": format!("{writer}-{i}") } });
-                    // Losing a race is part of it.
+                    // Writers conflict with each other.
                     let _ = match i % 3 {
                         0 => maps
                             .create(&PostParams::default(), &serde_json::from_value(body).unwrap())

@@ -12,13 +12,13 @@ use nix::unistd::geteuid;
 
 use super::{ENTRIES, KUBECONFIG, PKI};
 
-/// The number of users who have none in a user namespace.
+/// The UID of users who have none in a user namespace: the default of the sysctl `kernel.overflowuid`.
 const UNMAPPED: u32 = 65534;
 
 /// The permissions to write of the group and of others.
 pub(super) const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Refuses a data directory that another user owns or can write to, and one with such entries, keys or certificates.
+/// Refuses a data directory if another user owns or can write to it, one of its entries, or a file in `pki`.
 ///
 /// The kubeconfig is excepted: it belongs to the user who called `sudo`, and the cluster reads no credentials from it. What
 /// is in other entries is protected by the permissions of the entry.
@@ -57,7 +57,7 @@ pub(super) fn trusts(user: u32) -> bool {
         || user == UNMAPPED && is_in_user_namespace()
 }
 
-/// Whether users of the machine have no number here: the owner of `/` may be one of them.
+/// Whether some users of the machine have no UID in this process: the owner of `/` may be one of them.
 fn is_in_user_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().ne(["0", "0", "4294967295"])
@@ -74,31 +74,31 @@ pub(super) fn is_trusted_file(path: &Path) -> bool {
     is_trusted(path) && path.parent().is_some_and(is_trusted)
 }
 
-/// Whether a path belongs to the effective user. Others may be able to write to it: then it is refused and not passed over, as
-/// an earlier version may have created it with the cluster of that user.
+/// Whether a path belongs to the effective user, even if others can write to it: an earlier version may have created a data
+/// directory with such a mode, which [`check`] then refuses.
 pub(super) fn is_own(path: &Path) -> bool {
     matches!(examine(path), Ok(Finding::Trusted | Finding::Writable(_)))
 }
 
 /// Refuses a path that another user owns or can write to. Returns whether there is such a path.
 pub(crate) fn check_path(path: &Path) -> anyhow::Result<bool> {
-    let shown = path.display();
-    match examine(path).with_context(|| format!("examining {shown}"))? {
+    let display = path.display();
+    match examine(path).with_context(|| format!("examining {display}"))? {
         Finding::Missing => Ok(false),
         Finding::Trusted => Ok(true),
         Finding::OfUser(owner) => bail!(
-            "{shown} belongs to user {owner} and not to user {}, who runs this: keys and objects that another user can \
+            "{display} belongs to user {owner} and not to user {}, who runs this: keys and objects that another user can \
              change are not trusted; choose another directory with --data-dir",
             geteuid()
         ),
         Finding::Writable(mode) => bail!(
-            "other users can write to {shown} (its mode is {mode:o}): keys and objects that another user can change are not \
-             trusted; if no other user has changed anything in it, run `chmod go-w {shown}`"
+            "other users can write to {display} (its mode is {mode:o}): keys and objects that another user can change are not \
+             trusted; if no other user has changed anything in it, run `chmod go-w {display}`"
         ),
     }
 }
 
-/// What the owner and the mode of a path tell.
+/// Whether a path is trusted, by its owner and its mode.
 enum Finding {
     /// Nothing is there.
     Missing,

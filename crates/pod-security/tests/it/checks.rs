@@ -1,4 +1,4 @@
-//! Each check, in each version in which it changed.
+//! Tests of each check, in each version in which it changed.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn the_level_privileged_allows_everything() {
 }
 
 #[test]
-fn allow_privilege_escalation_must_be_false_but_in_windows_pods_since_1_25() {
+fn allow_privilege_escalation_must_be_false_except_in_windows_pods_since_1_25() {
     let id = "allowPrivilegeEscalation";
     let one = "allowPrivilegeEscalation != false (container \"a\" must set securityContext.allowPrivilegeEscalation=false)";
     let field = security(A, id);
@@ -175,7 +175,7 @@ fn baseline_allows_the_default_capabilities_to_be_added() {
              securityContext.capabilities.add)",
         )],
     );
-    // Until restricted has a check of its own.
+    // Before v1.22 the level restricted has no check of its own.
     check(
         id,
         &[(&security(A, "capabilities"), added(&["NET_RAW"]))],
@@ -187,7 +187,7 @@ fn baseline_allows_the_default_capabilities_to_be_added() {
 }
 
 #[test]
-fn restricted_wants_all_capabilities_to_be_dropped_since_1_22() {
+fn restricted_requires_all_capabilities_to_be_dropped_since_1_22() {
     let id = "capabilities_restricted";
     let field = security(A, "capabilities");
     let keeps =
@@ -224,7 +224,7 @@ fn restricted_wants_all_capabilities_to_be_dropped_since_1_22() {
 }
 
 #[test]
-fn namespaces_of_the_node_must_not_be_shared() {
+fn host_namespaces_are_forbidden() {
     let id = "hostNamespaces";
     let all =
         [("/spec/hostIPC", json!(true)), ("/spec/hostPID", json!(true)), ("/spec/hostNetwork", json!(true))];
@@ -239,7 +239,7 @@ fn namespaces_of_the_node_must_not_be_shared() {
 }
 
 #[test]
-fn files_of_the_node_must_not_be_mounted_and_restricted_says_so_once() {
+fn host_path_volumes_are_forbidden_and_restricted_reports_them_once() {
     let volumes = json!([
         { "name": "x", "hostPath": { "path": "/" } },
         { "name": "y", "emptyDir": {} },
@@ -316,7 +316,7 @@ fn restricted_allows_volumes_of_nine_types() {
 }
 
 #[test]
-fn ports_of_the_node_must_not_be_used() {
+fn host_ports_are_forbidden() {
     let id = "hostPorts";
     let ports = |host: &[i32]| {
         let each = host.iter().map(|host| json!({ "containerPort": 80, "hostPort": host }));
@@ -387,7 +387,7 @@ fn containers_must_not_be_privileged() {
 }
 
 #[test]
-fn proc_must_be_masked_and_since_1_35_only_restricted_says_so_of_pods_with_a_user_namespace() {
+fn proc_must_be_masked_and_since_1_35_only_restricted_requires_it_in_a_user_namespace() {
     let field = security(A, "procMount");
     let message = "procMount (container \"a\" must not set securityContext.procMount to \"Unmasked\")";
     let unmasked = [(field.as_str(), json!("Unmasked"))];
@@ -419,7 +419,7 @@ fn proc_must_be_masked_and_since_1_35_only_restricted_says_so_of_pods_with_a_use
 }
 
 #[test]
-fn containers_must_run_as_non_root_but_since_1_35_not_in_a_user_namespace() {
+fn containers_must_run_as_non_root_except_in_a_user_namespace_since_1_35() {
     let id = "runAsNonRoot";
     let of_pod = security("/spec", id);
     let unset = "runAsNonRoot != true (pod or containers \"init\", \"a\", \"b\", \"debug\" must set \
@@ -457,7 +457,7 @@ fn containers_must_run_as_non_root_but_since_1_35_not_in_a_user_namespace() {
 }
 
 #[test]
-fn the_user_of_root_must_not_be_asked_for_since_1_23_but_since_1_35_not_in_a_user_namespace() {
+fn run_as_user_must_not_be_root_since_1_23_except_in_a_user_namespace_since_1_35() {
     let id = "runAsUser";
     let fields =
         [(security("/spec", id), json!(0)), (security(A, id), json!(0)), (security(B, id), json!(1))];
@@ -598,7 +598,7 @@ fn a_seccomp_profile_must_not_be_unconfined_since_1_19() {
 }
 
 #[test]
-fn restricted_wants_a_seccomp_profile_since_1_19_but_in_windows_pods_since_1_25() {
+fn restricted_requires_a_seccomp_profile_since_1_19_except_in_windows_pods_since_1_25() {
     let id = "seccompProfile_restricted";
     let of_pod = security("/spec", "seccompProfile");
     let message = "seccompProfile (pod or containers \"init\", \"a\", \"b\", \"debug\" must set \

@@ -1,5 +1,4 @@
-//! The CPU start-up boost: what containers get, and what they get back to. Numbers named "upstream" are those of VPA's
-//! own tables.
+//! Tests of the CPU startup boost and of the unboost. Cases that are named "upstream" have the numbers of VPA's own tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +68,7 @@ fn boosted_pod(vpa: &VerticalPodAutoscaler, spec: &PodSpec, context: &BoostConte
     pod
 }
 
-/// Request and limit of "c", or why it gets no boost.
+/// The boosted request and limit of "c", or why it is not boosted.
 fn boost_of_c(vpa: &VerticalPodAutoscaler, spec: &PodSpec, context: &BoostContext) -> String {
     let plan = plan(vpa, spec, context);
     match (plan.container("c"), plan.refused.first()) {
@@ -263,7 +262,7 @@ fn a_boost_raises_the_recommended_request_or_the_containers_own() {
 }
 
 #[test]
-fn a_boost_is_cut_to_what_the_pod_may_have_and_never_lowers() {
+fn a_boost_is_capped_by_limit_ranges_and_quotas_and_never_lowers_a_request() {
     let allowed =
         |most: &str| BoostContext { max_allowed: Some(most.parse().unwrap()), ..BoostContext::default() };
     let ranges = |items: Value| BoostContext {
@@ -371,7 +370,7 @@ fn a_container_that_a_resize_restarts_is_not_boosted() {
 }
 
 #[test]
-fn a_boost_that_would_change_the_qos_class_is_not_given() {
+fn a_boost_that_would_change_the_qos_class_is_not_applied() {
     // Requests and limits add up to the same once "c" is boosted: 150m + 250m.
     let pod = pod_spec(&json!([
         { "name": "c", "resources": { "requests": { "cpu": "100m", "memory": "1Mi" },
@@ -388,7 +387,7 @@ fn a_boost_that_would_change_the_qos_class_is_not_given() {
 }
 
 #[test]
-fn a_boost_ends_a_while_after_the_pod_became_ready() {
+fn a_boost_ends_when_the_pod_has_been_ready_for_its_duration() {
     let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
     let pod = |ready: Option<&str>, started: bool| -> Pod {
         let mut status = json!({});
@@ -447,7 +446,7 @@ fn a_boost_ends_a_while_after_the_pod_became_ready() {
     );
 }
 
-/// What "c" gets back to, and from where.
+/// The request and limit of "c" after the unboost, and where they come from.
 fn unboost_of_c(
     pod: &Pod,
     vpa: Option<&VerticalPodAutoscaler>,
@@ -460,7 +459,7 @@ fn unboost_of_c(
 }
 
 #[test]
-fn unboosting_gives_the_recommendation_of_that_moment_or_the_containers_own_values() {
+fn unboosting_applies_the_current_recommendation_or_the_containers_own_values() {
     let resources = json!({ "requests": { "cpu": "100m", "memory": "1Gi" }, "limits": { "cpu": "300m" } });
     let pod = pod_spec(&json!([{ "name": "c", "resources": resources }]));
     let boost = json!({ "startupBoost": factor(2) });
@@ -502,15 +501,15 @@ fn unboosting_gives_the_recommendation_of_that_moment_or_the_containers_own_valu
 }
 
 #[test]
-fn a_container_whose_cpu_a_rollout_has_changed_gets_back_to_that() {
+fn a_container_whose_cpu_a_rollout_has_changed_is_unboosted_to_that() {
     let resources = json!({ "requests": { "cpu": "100m" }, "limits": { "cpu": "300m" } });
     let spec = pod_spec(&json!([{ "name": "c", "resources": resources }]));
     let mode = |mode: &str| {
         let spec = json!({ "startupBoost": factor(2), "updatePolicy": { "updateMode": mode } });
         vpa(&spec, &json!([{ "containerName": "c", "target": { "cpu": "150m" } }]))
     };
-    // The mode, and what the container gets back to after a rollout to 200m and 600m: where the VPA updates running pods,
-    // it owns the CPU, and no rollout changes it.
+    // The mode, and the values after the unboost, after a rollout to 200m and 600m: where the VPA updates running pods, it owns
+    // the CPU, and no rollout changes it.
     for (name, expected) in [
         ("Off", ("200m", "600m", Source::Annotation)),
         ("Initial", ("200m", "600m", Source::Annotation)),
@@ -603,7 +602,7 @@ fn damaged_annotations_do_not_keep_a_pod_boosted() {
 }
 
 #[test]
-fn a_container_without_a_request_of_its_own_gets_back_to_what_was_recommended() {
+fn a_container_without_a_request_of_its_own_is_unboosted_to_the_recommendation() {
     let pod = pod_spec(&json!([{ "name": "c" }]));
     let vpa = vpa(
         &json!({ "startupBoost": factor(2) }),
@@ -660,7 +659,7 @@ fn add_others(spec: &mut PodSpec, [sidecar, init, overhead]: [Option<i64>; 3]) {
     spec.overhead = overhead.map(|milli| serde_json::from_value(cpu(milli)).unwrap());
 }
 
-/// Whether what a pod counts for in quotas is within what they leave.
+/// Whether the usage of a pod in quotas is within their free part.
 fn is_within(pod: &Pod, headroom: &Headroom) -> bool {
     let usage = in_quota(pod, &Rules::v1_36()).unwrap();
     let fits = |used: Option<plumb_resize::Quantity>, most: Option<plumb_resize::Quantity>| {

@@ -1,4 +1,4 @@
-//! What the components of the autoscaler share; where it needs a cluster, on a real API server in this process.
+//! Tests of what the components of the autoscaler share. Those that need a cluster run an API server in this process.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
