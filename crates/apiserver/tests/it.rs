@@ -10,6 +10,7 @@ mod it {
     mod apply;
     mod audit;
     mod authn;
+    mod auto_register;
     mod backward;
     mod bindings;
     mod cancelled;

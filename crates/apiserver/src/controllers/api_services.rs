@@ -5,20 +5,19 @@
 //! Without any it only watches `APIService`s. Changes of local ones cause no check.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{join, join_all, select_all};
-use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use http::header::{ACCEPT, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use plumb_store::{Event, EventFilter, Prefix, Revision, Watch, WatchEnd};
 use plumb_supervise::{Backoff, Exponential};
 use serde_json::{Value, json};
 
+use super::request::{MASTERS, send};
 use crate::aggregation::{Availability, GROUP, PLURAL, RemoteService, available};
-use crate::authn::InProcess;
 use crate::completion::without_panic;
 use crate::endpoints::delegate::identify;
 use crate::error::{ApiError, gone};
@@ -41,9 +40,6 @@ const MAX_SPEC: usize = 16 << 20;
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
 /// The user that asks other API servers what they serve, as upstream.
 const AGGREGATOR: &str = "system:kube-aggregator";
-/// The user that writes, as kube-apiserver does.
-const SERVER: &str = "system:apiserver";
-const MASTERS: &str = "system:masters";
 /// The `ConfigMap` by which other API servers know whom to trust.
 const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 
@@ -289,17 +285,4 @@ async fn publish_authentication(server: &ApiServer) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::internal(format!("the ConfigMap {name} is not written: {written}")))
-}
-
-/// Sends a write to this server.
-async fn send(server: &ApiServer, method: Method, path: &str, body: &Value) -> Result<StatusCode, ApiError> {
-    let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(CONTENT_TYPE, HeaderValue::from_static(content))
-        .extension(InProcess(Arc::new(User::new(SERVER, "", [MASTERS]))))
-        .body(Full::new(Bytes::from(body.to_string())))
-        .map_err(|error| ApiError::internal(error.to_string()))?;
-    Ok(server.handle(request).await.status())
 }

@@ -47,12 +47,15 @@ impl Victim {
         self.cluster.wire().connect(speech).await
     }
 
-    /// The revision of all: it moves with every write of anything.
-    async fn revision(&self) -> String {
+    /// The config maps and their versions, which every write of one changes. The API server itself writes other objects after its
+    /// start.
+    async fn versions(&self) -> Vec<(String, String)> {
         let connection = self.connect(Speech::Http1).await;
         let (status, list) = soon(connection.ask(Method::GET, MAPS, "", "")).await.unwrap();
         assert_eq!(status, 200, "{list}");
-        list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+        let text = |map: &Value, field: &str| map["metadata"][field].as_str().unwrap().to_owned();
+        let maps = list["items"].as_array().unwrap().iter();
+        maps.map(|map| (text(map, "name"), text(map, "resourceVersion"))).collect()
     }
 
     /// Others read and write as ever, and nothing inside broke.
@@ -69,7 +72,7 @@ impl Victim {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_requests_are_refused_with_a_message_and_store_nothing() {
     let victim = Victim::start().await;
-    let before = victim.revision().await;
+    let before = victim.versions().await;
     let requests = bodies::requests();
     let mut wrong = Vec::new();
     for speech in BOTH {
@@ -102,7 +105,7 @@ async fn bad_requests_are_refused_with_a_message_and_store_nothing() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(victim.revision().await, before, "something was stored");
+    assert_eq!(victim.versions().await, before, "something was stored");
     victim.serves_others().await;
 }
 
@@ -135,7 +138,7 @@ async fn half_a_request_blocks_no_other_client() {
     // More than may be under way at once, were they counted as such.
     const MANY: usize = 250;
     let victim = Victim::start().await;
-    let before = victim.revision().await;
+    let before = victim.versions().await;
     let wire = victim.cluster.wire().with_token(TENANT_TOKEN);
     let token = &wire.token;
     let heads = [
@@ -164,7 +167,7 @@ async fn half_a_request_blocks_no_other_client() {
         frames.headers(stream, "POST", MAPS, &[("content-type", JSON)], false).await;
         frames.data(stream, b"{\"metadata\": {", false).await;
     }
-    assert_eq!(victim.revision().await, before);
+    assert_eq!(victim.versions().await, before);
     victim.serves_others().await;
     // A request that ends in the middle has no effect.
     drop((open, frames));
@@ -178,7 +181,7 @@ async fn half_a_request_blocks_no_other_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_plays_with_frames_is_closed_and_the_others_go_on() {
     let victim = Victim::start().await;
-    let before = victim.revision().await;
+    let before = victim.versions().await;
     let wire = victim.cluster.wire();
 
     // Streams that are opened and reset faster than they can be answered.
@@ -221,7 +224,7 @@ async fn a_connection_that_plays_with_frames_is_closed_and_the_others_go_on() {
             break;
         }
     }
-    assert_eq!(victim.revision().await, before);
+    assert_eq!(victim.versions().await, before);
     victim.serves_others().await;
     drop(frames);
     victim.serves_others().await;

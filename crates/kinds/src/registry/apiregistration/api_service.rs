@@ -9,7 +9,7 @@ use plumb_apiserver::local_condition;
 use plumb_apiserver::table::PrintColumns;
 use plumb_apiserver::table::column::{AGE, Column, NAME};
 use plumb_apiserver::table::view::View;
-use plumb_apiserver::validation::Errors;
+use plumb_apiserver::validation::{Errors, NameFormat};
 use plumb_resize::rules::Rules;
 
 /// The strategy of `APIServices`.
@@ -17,6 +17,11 @@ use plumb_resize::rules::Rules;
 pub(in crate::registry) struct ApiServiceStrategy;
 
 impl Strategy for ApiServiceStrategy {
+    /// The name of the group of Kubernetes' first kinds is empty: `v1.` is no DNS subdomain.
+    fn name_format(&self) -> NameFormat {
+        NameFormat::PathSegment
+    }
+
     fn print_columns(&self) -> &'static PrintColumns {
         &PRINT_COLUMNS
     }
