@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use plumb_store::{Key, Store};
@@ -22,7 +23,7 @@ use serde::Deserialize;
 use crate::pki::{Clock, SigningKey};
 use crate::user::User;
 use claims::Claims;
-use key::TokenKey;
+use key::TokenKeys;
 
 pub(crate) use claims::{Bound, Reference};
 pub(crate) use key::sha256;
@@ -65,11 +66,38 @@ impl Settings {
 
 /// Issues and verifies service account tokens.
 pub struct Accounts {
-    key: TokenKey,
+    keys: Arc<ArcSwap<TokenKeys>>,
     settings: Settings,
     store: Store,
     clock: Arc<dyn Clock>,
-    remembered: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+    remembered: Mutex<HashMap<[u8; 32], Verified>>,
+}
+
+/// A token that was verified: its claims, and the id of the key that signed it.
+#[derive(Clone)]
+struct Verified {
+    claims: Arc<Claims>,
+    signer: Arc<str>,
+}
+
+/// The keys of the accounts of a server, which can be replaced while it runs. Clones are of the same server.
+#[derive(Clone)]
+pub struct AccountKeys(Arc<ArcSwap<TokenKeys>>);
+
+impl AccountKeys {
+    /// Signs with another key from now on. Tokens of keys that are not among the [previous ones](SigningKey::previous_pems) are
+    /// invalid from now on. False if the key cannot sign tokens; then nothing changes.
+    pub fn replace(&self, key: &SigningKey) -> bool {
+        let Some(keys) = TokenKeys::read(key) else { return false };
+        self.0.store(Arc::new(keys));
+        true
+    }
+}
+
+impl fmt::Debug for AccountKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AccountKeys").field(&*self.0.load()).finish()
+    }
 }
 
 /// Why a token is invalid. No message contains a token.
@@ -140,8 +168,13 @@ impl Accounts {
     ///
     /// `None` if the key cannot sign such tokens.
     pub fn new(key: &SigningKey, store: Store, clock: Arc<dyn Clock>, settings: Settings) -> Option<Self> {
-        let key = TokenKey::read(key)?;
-        Some(Self { key, settings, store, clock, remembered: Mutex::default() })
+        let keys = Arc::new(ArcSwap::from_pointee(TokenKeys::read(key)?));
+        Some(Self { keys, settings, store, clock, remembered: Mutex::default() })
+    }
+
+    /// The keys, to replace them.
+    pub fn keys(&self) -> AccountKeys {
+        AccountKeys(Arc::clone(&self.keys))
     }
 
     /// The audiences of tokens that are requested without audiences.
@@ -166,8 +199,13 @@ impl Accounts {
     /// The claims of a token with a valid signature.
     fn read(&self, token: &str) -> Result<Arc<Claims>, Refused> {
         let fingerprint = sha256(token.as_bytes());
-        if let Some(claims) = self.remembered.lock().get(&fingerprint) {
-            return Ok(Arc::clone(claims));
+        let keys = self.keys.load();
+        let remembered = self.remembered.lock().get(&fingerprint).cloned();
+        // The key of a token that was verified before may have been dropped since.
+        if let Some(Verified { claims, signer }) = remembered
+            && keys.has(&signer)
+        {
+            return Ok(claims);
         }
         let (signed, _) = token.rsplit_once('.').ok_or(Refused::Foreign)?;
         let (_, payload) = signed.split_once('.').ok_or(Refused::Foreign)?;
@@ -175,15 +213,14 @@ impl Accounts {
         if claims.iss != self.settings.issuer {
             return Err(Refused::Foreign);
         }
-        if !self.key.signed(token) {
-            return Err(Refused::Forged);
-        }
+        let signer = keys.signer(token).ok_or(Refused::Forged)?;
         let claims = Arc::new(claims);
         let mut remembered = self.remembered.lock();
         if remembered.len() >= REMEMBERED {
             remembered.clear();
         }
-        remembered.insert(fingerprint, Arc::clone(&claims));
+        let verified = Verified { claims: Arc::clone(&claims), signer: signer.into() };
+        remembered.insert(fingerprint, verified);
         Ok(claims)
     }
 

@@ -26,7 +26,7 @@ impl Accounts {
                 });
                 (configuration, "application/json")
             }
-            KEYS => (json!({ "keys": [self.key.to_jwk()] }), "application/jwk-set+json"),
+            KEYS => (self.keys.load().to_jwks(), "application/jwk-set+json"),
             _ => return None,
         };
         let mut response = Response::new(Bytes::from(document.to_string()));

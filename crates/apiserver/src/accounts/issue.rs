@@ -44,7 +44,8 @@ impl Accounts {
             nbf: Some(now),
         };
         let claims = serde_json::to_value(claims).map_err(|error| ApiError::internal(error.to_string()))?;
-        self.key
+        self.keys
+            .load()
             .sign(&claims)
             .ok_or_else(|| ApiError::internal("failed to generate token: no random numbers"))
     }

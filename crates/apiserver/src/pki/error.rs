@@ -14,6 +14,9 @@ pub(super) const RENEW_ELSEWHERE: &str = "replace it by a renewed certificate fo
 /// What to do about a damaged certificate that the authority can issue again.
 pub(super) const ISSUE_AGAIN: &str = "remove the file to have a new certificate issued";
 
+/// What to do about damaged previous keys.
+pub(super) const REMOVE_PREVIOUS_KEYS: &str = "restore it from a backup, or remove it, which ends the service-account tokens signed before the last rotation";
+
 /// What to do about a damaged signing key.
 pub(super) const RESTORE_SIGNING_KEY: &str = "restore sa.key from a backup; if there is none, remove sa.key and \
     sa.pub to have a new key made, which ends the service-account tokens signed with the old one";

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use plumb_apiserver::accounts::{Accounts, Settings};
+use plumb_apiserver::accounts::{AccountKeys, Accounts, Settings};
 use plumb_apiserver::authn::{Authenticator, InProcess, User};
 use plumb_apiserver::pki::{Clock as _, Pki};
 use plumb_apiserver::{ApiServer, Config, Limits};
@@ -36,6 +36,7 @@ struct Cluster {
     place: Place,
     pki: Arc<Pki>,
     server: ApiServer,
+    keys: AccountKeys,
     admin_token: String,
 }
 
@@ -93,17 +94,18 @@ impl Cluster {
     fn with(settings: Settings) -> Self {
         let place = Place::new();
         let pki = Arc::new(place.open().unwrap());
-        let server = Self::open(&place, &pki, settings);
+        let (server, keys) = Self::open(&place, &pki, settings);
         let admin_token = place.read("tokens.csv").split(',').next().unwrap().to_owned();
-        Self { place, pki, server, admin_token }
+        Self { place, pki, server, keys, admin_token }
     }
 
-    fn open(place: &Place, pki: &Pki, settings: Settings) -> ApiServer {
+    fn open(place: &Place, pki: &Pki, settings: Settings) -> (ApiServer, AccountKeys) {
         let store = Store::open(place.directory.path().join("objects"), Options::default()).unwrap();
         let tokens = place.admin_token().0;
         let clock = Arc::<TestClock>::clone(&place.clock);
         let accounts =
             Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings).unwrap();
+        let keys = accounts.keys();
         let now = Arc::<TestClock>::clone(&place.clock);
         let config = Config {
             store: store.clone(),
@@ -118,7 +120,7 @@ impl Cluster {
             usage: None,
             audit: None,
         };
-        api_server(config).unwrap()
+        (api_server(config).unwrap(), keys)
     }
 
     async fn request(&self, who: &As, method: Method, path: &str, body: &Value) -> ApiResponse {

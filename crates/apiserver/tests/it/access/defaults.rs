@@ -104,10 +104,10 @@ async fn a_start_restores_missing_rules_and_keeps_added_ones() {
     assert_eq!(cluster.get(&user("joe", &[]), "/api").await.code, 403);
 
     // The store of the first server has to be let go before it is opened again.
-    let Cluster { place, pki, server, admin_token } = cluster;
+    let Cluster { place, pki, server, admin_token, .. } = cluster;
     drop(server);
-    let server = Cluster::open(&place, &pki, super::Settings::at("https://127.0.0.1:6443"));
-    cluster = Cluster { place, pki, server, admin_token };
+    let (server, keys) = Cluster::open(&place, &pki, super::Settings::at("https://127.0.0.1:6443"));
+    cluster = Cluster { place, pki, server, keys, admin_token };
     let mended = cluster.get(&root, &basic).await.ok();
     assert_eq!(mended["rules"].as_array().unwrap().len(), 4, "{}", mended["rules"]);
     assert_eq!(mended["rules"][0], added[0]);

@@ -1,8 +1,11 @@
 //! Service account tokens.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::Method;
+use plumb_apiserver::pki::SigningKey;
 use serde_json::{Value, json};
 
 use super::{As, Cluster, admin, pod_on};
@@ -264,4 +267,65 @@ async fn a_token_lifetime_above_the_maximum_is_shortened_with_a_warning() {
         ["299 - \"requested expiration of 86400 seconds shortened to 7200 seconds\""]
     );
     assert_eq!(answer.ok()["spec"]["expirationSeconds"], 7200);
+}
+
+#[tokio::test]
+async fn tokens_of_a_rotated_key_are_valid_until_it_is_forgotten() {
+    let cluster = cluster().await;
+    let keys = async || -> Vec<Value> {
+        let keys = cluster.get(&admin(), "/openid/v1/jwks").await.ok()["keys"].clone();
+        keys.as_array().unwrap().iter().map(|key| key["kid"].clone()).collect()
+    };
+    let mut tokens = vec![token(&cluster, json!({})).await];
+    for _ in 0..2 {
+        assert!(cluster.keys.replace(&SigningKey::rotate(cluster.pki.directory()).unwrap()));
+        tokens.push(token(&cluster, json!({})).await);
+    }
+    // The newest key signs, and is the first one that others read.
+    let mut signers: Vec<Value> = tokens.iter().map(|token| part(token, 0)["kid"].clone()).collect();
+    signers.reverse();
+    assert_eq!(keys().await, signers);
+    for token in &tokens {
+        assert_eq!(code(&cluster, token).await, 201);
+    }
+    // So it is after a restart, too.
+    assert!(cluster.keys.replace(&SigningKey::open(cluster.pki.directory()).unwrap()));
+    assert_eq!(keys().await, signers);
+
+    assert_eq!(SigningKey::forget_previous(cluster.pki.directory()).unwrap(), 2);
+    assert!(cluster.keys.replace(&SigningKey::open(cluster.pki.directory()).unwrap()));
+    assert_eq!(keys().await, signers[..1]);
+    // Though they were verified before.
+    for old in &tokens[..2] {
+        assert_eq!(error(&cluster, old).await, "[invalid bearer token, invalid signature]");
+        assert_eq!(code(&cluster, old).await, 401);
+    }
+    assert_eq!(code(&cluster, &tokens[2]).await, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_is_refused_while_keys_are_rotated() {
+    let cluster = cluster().await;
+    let first = token(&cluster, json!({})).await;
+    let done = AtomicBool::new(false);
+    let rotations = async {
+        for _ in 0..20 {
+            let directory = cluster.pki.directory().to_owned();
+            let key = tokio::task::spawn_blocking(move || SigningKey::rotate(&directory)).await.unwrap();
+            assert!(cluster.keys.replace(&key.unwrap()));
+            tokio::task::yield_now().await;
+        }
+        done.store(true, Ordering::Relaxed);
+    };
+    let requests = async {
+        while !done.load(Ordering::Relaxed) {
+            let new = token(&cluster, json!({})).await;
+            for token in [&first, &new] {
+                assert_eq!(code(&cluster, token).await, 201);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(rotations, requests);
+    assert_eq!(code(&cluster, &first).await, 201);
 }

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use plumb_apiserver::pki::SigningKey;
+
 use super::Place;
 
 /// Opens the directory and expects an error about `file`. No file may change.
@@ -168,4 +170,27 @@ fn a_directory_that_cannot_be_made_is_named() {
     std::fs::write(place.directory.path().join("pki"), "a file").unwrap();
     let error = place.open().map(drop).unwrap_err().to_string();
     assert!(error.contains(&place.directory.path().join("pki").display().to_string()), "{error}");
+}
+
+#[test]
+fn damaged_previous_keys_are_reported_and_an_interrupted_rotation_is_completed() {
+    let place = Place::new();
+    drop(place.open().unwrap());
+    place.write("sa-previous.pub", "nonsense");
+    refused(&place, "sa-previous.pub", "something else than public keys");
+    std::fs::remove_file(place.path("sa-previous.pub")).unwrap();
+
+    let (old_key, old_public) = (place.read("sa.key"), place.read("sa.pub"));
+    let rotated = SigningKey::rotate(&place.path("")).unwrap();
+    // Before the public key was replaced.
+    place.write("sa.pub", &old_public);
+    let pki = place.open().unwrap();
+    assert_eq!(place.read("sa.pub"), rotated.public_pem());
+    assert_eq!(pki.service_account_key().previous_pems().collect::<Vec<_>>(), [old_public.as_str()]);
+    // Before the private key was replaced.
+    place.write("sa.key", &old_key);
+    place.write("sa.pub", &old_public);
+    let pki = place.open().unwrap();
+    assert_eq!(pki.service_account_key().public_pem(), old_public);
+    assert_eq!(pki.service_account_key().previous_pems().count(), 0);
 }
