@@ -3,6 +3,7 @@
 //! - [`skip`] names a test that cannot run on a machine, and fails where it must run.
 //! - [`total_order`] checks a comparison.
 //! - With the feature `etcd`: a real etcd.
+//! - [`assert_documented`] compares exported metrics with their pages.
 //! - With the feature `cluster`: an API server in this process, nodes, CSI drivers, clocks that tests move, and waiting for
 //!   objects.
 //!
@@ -33,11 +34,13 @@ until(&maps, "settings", |map: &ConfigMap| map.data.is_none()).await;
 
 #[cfg(feature = "etcd")]
 mod etcd;
+mod metrics_page;
 mod order;
 mod skip;
 
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;
+pub use metrics_page::assert_documented;
 pub use order::total_order;
 pub use skip::{CONTAINERS, DATA, ETCD, MACHINE, POSTGRESQL, PROMETHEUS, ROOT, SYSTEMD, skip};
 

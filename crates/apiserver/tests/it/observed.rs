@@ -7,6 +7,7 @@ use http_body_util::{BodyExt as _, Empty};
 use plumb_apiserver::authn::{InProcess, User};
 use plumb_resize::rules::Rules;
 use plumb_supervise::{Policy, Supervisor};
+use plumb_testkit::assert_documented;
 use serde_json::{Value, json};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -31,7 +32,9 @@ async fn figures(apiserver: &TestApiServer) -> BTreeMap<String, String> {
     let (status, headers, bytes) = apiserver.request_with_headers(Method::GET, "/metrics", &[], "").await;
     assert_eq!(status, 200);
     assert!(headers["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
-    samples(std::str::from_utf8(&bytes).unwrap())
+    let text = std::str::from_utf8(&bytes).unwrap();
+    assert_documented(text);
+    samples(text)
 }
 
 fn request_total(code: u16, verb: &str, scope: &str, dry_run: &str) -> String {

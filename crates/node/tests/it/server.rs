@@ -25,7 +25,7 @@ use plumb_runtime::types::{
     StatsFilter, Version,
 };
 use plumb_runtime::{Events, Result, Runtime, Virtual, VirtualConfig};
-use plumb_testkit::in_time;
+use plumb_testkit::{assert_documented, in_time};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -335,8 +335,11 @@ async fn usage_is_exported_to_prometheus_under_the_kubelets_names() {
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}\nin\n{text}");
     }
+    assert_documented(&text);
     node.metrics.end_to_end(Duration::from_millis(3));
-    assert!(node.get("/metrics").await.1.contains("plumb_resize_end_to_end_seconds_count 1\n"));
+    let (_, text) = node.get("/metrics").await;
+    assert!(text.contains("plumb_resize_end_to_end_seconds_count 1\n"));
+    assert_documented(&text);
 }
 
 #[tokio::test]
@@ -357,6 +360,7 @@ async fn usage_is_exported_under_the_names_of_cadvisor() {
     ] {
         assert!(text.lines().any(|found| found.starts_with(&line)), "{line}\nin\n{text}");
     }
+    assert_documented(&text);
 }
 
 #[tokio::test]
@@ -373,6 +377,7 @@ async fn the_results_of_probes_are_exported_by_container() {
     let expected = "prober_probe_total{container=\"c\",namespace=\"default\",pod=\"web\",pod_uid=\"u\",\
                     probe_type=\"Readiness\",result=\"successful\"} 1";
     assert!(code == 200 && text.contains(expected), "{text}");
+    assert_documented(&text);
 }
 
 #[tokio::test]

@@ -39,7 +39,8 @@ const PREFIXES: &[&str] = &[
 ];
 
 /// Labels, and values of labels, that begin like metrics.
-const NOT_METRICS: &[&str] = &["node_full", "pod_uid", "vpa_name", "vpa_namespace", "vpa_size_log2"];
+const NOT_METRICS: &[&str] =
+    &["node_busy", "node_full", "pod_uid", "vpa_name", "vpa_namespace", "vpa_size_log2"];
 
 /// A metric family.
 #[derive(Clone, Debug, PartialEq, Eq)]
