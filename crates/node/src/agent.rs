@@ -40,6 +40,7 @@ use crate::ephemeral_storage;
 use crate::events::{Kind, Recorder};
 use crate::eviction::{EvictionConfig, EvictionManager};
 use crate::image_gc::{self, ImageGcConfig};
+use crate::image_pulls::{ImagePulls, ImagePullsConfig};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
@@ -100,6 +101,8 @@ pub struct Config {
     pub volumes: Option<VolumeDirectories>,
     /// When images are removed; none if never.
     pub image_gc: Option<ImageGcConfig>,
+    /// Which pods may use which images; none lets each use all, such as on a virtual node.
+    pub image_pulls: Option<ImagePullsConfig>,
     /// When pods are evicted because the node is under pressure, or because of the local storage that they use; none if never.
     pub eviction: Option<EvictionConfig>,
     /// The directory of the manifests of static pods.
@@ -194,6 +197,7 @@ impl Agent {
             setup: &setup,
             sandboxes: &config.sandbox_defaults,
             image_gc: config.image_gc.as_ref(),
+            image_pulls: config.image_pulls.as_ref(),
             eviction: config.eviction.as_ref(),
             enforce_node_allocatable: config.enforce_node_allocatable,
             static_cpu_manager: config.cpus.is_some(),
@@ -226,6 +230,7 @@ impl Agent {
             eviction,
             image_gc: config.image_gc,
             image_use: tokio::sync::Mutex::default(),
+            image_pulls: ImagePulls::new(config.image_pulls, clock.clone()),
             oom_group: config.oom_group,
             max_restart_period: config.max_restart_period,
             allocations: Arc::new(AllocationManager::new(
@@ -353,6 +358,7 @@ impl Agent {
     }
 
     async fn work(&mut self) {
+        self.node.image_pulls.recover(&*self.node.runtime).await;
         self.register().await;
         let (sender, mut pod_events) = mpsc::channel(256);
         let on_this_node = WatchConfig::default().fields(format!("spec.nodeName={}", self.node.name));

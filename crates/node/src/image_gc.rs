@@ -140,11 +140,13 @@ pub(crate) async fn run(node: &Node, mut health: watch::Receiver<NodeHealth>) {
         return std::future::pending().await;
     };
     loop {
+        let began = (node.clock)();
         let mut uses = node.image_use.lock().await;
         if let Err(error) = collect(&*node.runtime, &node.pods(), config, &mut uses, (node.clock)()).await {
             tracing::warn!(%error, "image garbage collection failed");
         }
         drop(uses);
+        node.image_pulls.prune(&*node.runtime, began).await;
         let short = async {
             // The sender lives as long as the process; without it the period is all there is.
             if health.wait_for(|health| !health.disk_pressure).await.is_err()
@@ -204,6 +206,7 @@ pub(crate) async fn remove_unused(node: &Node) -> Result<(), Error> {
     for (id, _) in uses.unused(minimum_age, now) {
         remove(&*node.runtime, id).await;
     }
+    node.image_pulls.prune(&*node.runtime, now).await;
     Ok(())
 }
 

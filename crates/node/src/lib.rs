@@ -25,6 +25,7 @@ mod file_changes;
 pub mod holders;
 mod hook;
 pub mod image_gc;
+pub mod image_pulls;
 mod insecure_tls;
 pub mod join;
 pub mod journal;

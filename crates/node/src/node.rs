@@ -24,6 +24,7 @@ use crate::env::EnvFacts;
 use crate::events::Recorder;
 use crate::eviction::EvictionManager;
 use crate::image_gc::{ImageGcConfig, ImageUse};
+use crate::image_pulls::ImagePulls;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::server::Pods;
@@ -76,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) image_gc: Option<ImageGcConfig>,
     /// When images were used last.
     pub(crate) image_use: tokio::sync::Mutex<ImageUse>,
+    /// Who may use which image.
+    pub(crate) image_pulls: ImagePulls,
     /// Whether the node shuts down, and admits no pod any more.
     pub(crate) shutting_down: AtomicBool,
     pub(crate) metrics: Arc<Metrics>,

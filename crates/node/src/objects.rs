@@ -64,6 +64,8 @@ impl Reference {
 /// The data of a `ConfigMap` or Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
+    /// The uid of the object.
+    pub uid: String,
     /// `data`.
     pub data: BTreeMap<String, Vec<u8>>,
     /// `binaryData` of a `ConfigMap`.
@@ -87,6 +89,7 @@ impl From<ConfigMap> for Content {
         let data = map.data.unwrap_or_default().into_iter();
         let binary = map.binary_data.unwrap_or_default().into_iter();
         Self {
+            uid: map.metadata.uid.unwrap_or_default(),
             data: data.map(|(key, value)| (key, value.into_bytes())).collect(),
             binary: binary.map(|(key, value)| (key, value.0)).collect(),
         }
@@ -96,7 +99,11 @@ impl From<ConfigMap> for Content {
 impl From<Secret> for Content {
     fn from(secret: Secret) -> Self {
         let data = secret.data.unwrap_or_default().into_iter();
-        Self { data: data.map(|(key, value)| (key, value.0)).collect(), binary: BTreeMap::new() }
+        Self {
+            uid: secret.metadata.uid.unwrap_or_default(),
+            data: data.map(|(key, value)| (key, value.0)).collect(),
+            binary: BTreeMap::new(),
+        }
     }
 }
 

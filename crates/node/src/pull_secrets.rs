@@ -2,10 +2,14 @@
 //!
 //! Those of its service account are among them: the API server copies them into a pod that names none.
 
+use std::fmt::Write as _;
+
 use k8s_openapi::api::core::v1::Pod;
 use plumb_oci::{Credentials, DockerConfig, InvalidDockerConfig};
+use serde_json::json;
 
 use crate::cri_config::identity;
+use crate::image_pulls::ImagePullSecret;
 use crate::objects::{Objects, ReadError, Reference};
 
 /// The keys of `kubernetes.io/dockerconfigjson` and `kubernetes.io/dockercfg`.
@@ -16,6 +20,8 @@ const DOCKERCFG: &str = ".dockercfg";
 #[derive(Clone, Debug, Default)]
 pub struct PullSecrets {
     config: DockerConfig,
+    /// Each of the secrets, without the hash, and its part of the credentials.
+    secrets: Vec<(ImagePullSecret, DockerConfig)>,
     /// The names of secrets that could not be read.
     pub missing: Vec<String>,
 }
@@ -54,7 +60,14 @@ impl PullSecrets {
                 (None, None) => continue,
             };
             let config = config.map_err(|source| InvalidPullSecret { name: name.clone(), source })?;
-            found.config.extend(config);
+            found.config.extend(config.clone());
+            let secret = ImagePullSecret {
+                uid: content.uid.clone(),
+                namespace: namespace.to_owned(),
+                name: name.clone(),
+                credential_hash: String::new(),
+            };
+            found.secrets.push((secret, config));
         }
         Ok(found)
     }
@@ -63,4 +76,27 @@ impl PullSecrets {
     pub fn lookup(&self, image: &str) -> Vec<Credentials> {
         image.parse().map(|image| self.config.lookup(&image)).unwrap_or_default()
     }
+    /// The secrets that have credentials for an image, each with every one of them.
+    pub fn of_image(&self, image: &str) -> Vec<(ImagePullSecret, Credentials)> {
+        let Ok(image) = image.parse() else { return Vec::new() };
+        let all = self.secrets.iter().flat_map(|(secret, config)| {
+            let credentials = config.lookup(&image).into_iter();
+            credentials.map(|credentials| {
+                (ImagePullSecret { credential_hash: hash(&credentials), ..secret.clone() }, credentials)
+            })
+        });
+        all.collect()
+    }
+}
+
+/// The SHA-256 of credentials. Pods with equal credentials in different secrets may use the same images.
+fn hash(credentials: &Credentials) -> String {
+    let Credentials { username, password, identity_token, registry_token } = credentials;
+    let text = json!([username, password, identity_token, registry_token]).to_string();
+    let mut hash = String::new();
+    for byte in ring::digest::digest(&ring::digest::SHA256, text.as_bytes()).as_ref() {
+        // Writing to a string cannot fail.
+        let _ = write!(hash, "{byte:02x}");
+    }
+    hash
 }

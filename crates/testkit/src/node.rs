@@ -84,6 +84,7 @@ impl TestNode {
             pod_manifest_path: None,
             supervisor: Supervisor::default(),
             image_gc: None,
+            image_pulls: None,
             eviction: None,
             sandbox_defaults: SandboxDefaults {
                 log_root: self.directory.path().join("logs"),

@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use k8s_openapi::api::core::v1::Taint;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_node::image_gc::ImageGcConfig;
+use plumb_node::image_pulls::{Allowlist, ImagePullsConfig, InvalidPattern, VerificationPolicy};
 use plumb_node::lifecycle::MAX_RESTART_PERIOD;
 use plumb_node::shutdown::GracePeriods;
 use plumb_node::sysctls::UnsafeSysctls;
@@ -136,6 +137,13 @@ pub struct OnNode {
     /// The percentage of disk usage at which the node stops removing images.
     #[arg(long, default_value = "80", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) image_gc_low_threshold: u8,
+    /// Of which images on the node a pod may use only those that it could pull with its secrets.
+    #[arg(long, value_enum, default_value = "NeverVerifyPreloadedImages", value_name = "POLICY")]
+    pub(crate) image_pull_credentials_verification_policy: CredentialsVerification,
+    /// The images that any pod may use under the policy `NeverVerifyAllowlistedImages`: whole names without tags, or
+    /// names that end with `/*`.
+    #[arg(long, value_name = "IMAGE,...", value_delimiter = ',', value_parser = allowlisted)]
+    pub(crate) preloaded_images_verification_allowlist: Vec<String>,
     #[command(flatten)]
     pub(crate) eviction: EvictionFlags,
     #[cfg(feature = "test-hooks")]
@@ -255,7 +263,43 @@ pub(crate) enum DriverKind {
     Systemd,
 }
 
+/// Of which images the credentials of pods are verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CredentialsVerification {
+    /// Of none.
+    #[value(name = "NeverVerify")]
+    Never,
+    /// Of those that the node has pulled.
+    #[value(name = "NeverVerifyPreloadedImages")]
+    NotPreloaded,
+    /// Of all that are not in --preloaded-images-verification-allowlist.
+    #[value(name = "NeverVerifyAllowlistedImages")]
+    NotAllowlisted,
+    /// Of all.
+    #[value(name = "AlwaysVerify")]
+    Always,
+}
+
+/// A pattern of --preloaded-images-verification-allowlist.
+fn allowlisted(pattern: &str) -> Result<String, InvalidPattern> {
+    Allowlist::new([pattern]).map(|_| pattern.to_owned())
+}
+
 impl OnNode {
+    /// Which pods may use which images, with records in this directory.
+    pub(crate) fn image_pulls(&self, directory: PathBuf) -> Result<ImagePullsConfig, InvalidPattern> {
+        let allowlist = self.preloaded_images_verification_allowlist.iter().map(String::as_str);
+        let policy = match self.image_pull_credentials_verification_policy {
+            CredentialsVerification::Never => VerificationPolicy::NeverVerify,
+            CredentialsVerification::NotPreloaded => VerificationPolicy::NeverVerifyPreloadedImages,
+            CredentialsVerification::NotAllowlisted => {
+                VerificationPolicy::NeverVerifyAllowlistedImages(Allowlist::new(allowlist)?)
+            }
+            CredentialsVerification::Always => VerificationPolicy::AlwaysVerify,
+        };
+        Ok(ImagePullsConfig { policy, directory })
+    }
+
     /// When images are removed from the disk that this directory is on; `None` is the disk that the container runtime
     /// reports.
     pub fn image_gc(&self, path: Option<PathBuf>) -> ImageGcConfig {
@@ -279,6 +323,14 @@ impl OnNode {
         }
         if self.image_gc_low_threshold >= self.image_gc_high_threshold {
             return Some("--image-gc-low-threshold must be less than --image-gc-high-threshold");
+        }
+        if !self.preloaded_images_verification_allowlist.is_empty()
+            && self.image_pull_credentials_verification_policy != CredentialsVerification::NotAllowlisted
+        {
+            return Some(
+                "--preloaded-images-verification-allowlist needs --image-pull-credentials-verification-policy \
+                 NeverVerifyAllowlistedImages",
+            );
         }
         if self.shutdown_grace_period_critical_pods > self.shutdown_grace_period {
             return Some("--shutdown-grace-period must be at least --shutdown-grace-period-critical-pods");

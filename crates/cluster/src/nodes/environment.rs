@@ -479,6 +479,10 @@ impl NodeEnvironment {
                 RuntimeKind::Cri => Some(args.image_gc(None)),
                 RuntimeKind::Auto | RuntimeKind::Virtual => None,
             },
+            // Virtual pods run no program of an image.
+            image_pulls: (!is_virtual)
+                .then(|| args.image_pulls(self.data.join(KUBELET).join("image_manager")))
+                .transpose()?,
             // Virtual pods use no resources of this machine, so its pressure does not affect them.
             eviction: match self.kind {
                 RuntimeKind::Builtin => Some(args.eviction.config(&self.data, Some(self.data.clone()))?),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::cri_config::SandboxDefaults;
 use crate::eviction::{EvictionConfig, Threshold};
 use crate::image_gc::ImageGcConfig;
+use crate::image_pulls::ImagePullsConfig;
 use crate::register::Setup;
 
 /// The name of the built-in runtime, whose features are known.
@@ -42,6 +43,7 @@ pub(super) struct Settings<'a> {
     pub(super) setup: &'a Setup,
     pub(super) sandboxes: &'a SandboxDefaults,
     pub(super) image_gc: Option<&'a ImageGcConfig>,
+    pub(super) image_pulls: Option<&'a ImagePullsConfig>,
     pub(super) eviction: Option<&'a EvictionConfig>,
     pub(super) enforce_node_allocatable: bool,
     pub(super) static_cpu_manager: bool,
@@ -50,7 +52,7 @@ pub(super) struct Settings<'a> {
 
 /// The part of a `KubeletConfiguration` that this agent has, for `/configz`.
 pub(super) fn configuration(settings: Settings<'_>) -> Value {
-    let Settings { setup, sandboxes, image_gc, eviction, .. } = settings;
+    let Settings { setup, sandboxes, image_gc, image_pulls, eviction, .. } = settings;
     let dns = sandboxes.cluster_dns.as_ref();
     let mut configuration = json!({
         "kind": "KubeletConfiguration",
@@ -77,6 +79,13 @@ pub(super) fn configuration(settings: Settings<'_>) -> Value {
     if let Some(image_gc) = image_gc {
         configuration["imageGCHighThresholdPercent"] = json!(image_gc.high_threshold_percent);
         configuration["imageGCLowThresholdPercent"] = json!(image_gc.low_threshold_percent);
+    }
+    if let Some(ImagePullsConfig { policy, .. }) = image_pulls {
+        configuration["imagePullCredentialsVerificationPolicy"] = json!(policy.name());
+        let allowlist = policy.allowlist();
+        if !allowlist.is_empty() {
+            configuration["preloadedImagesVerificationAllowlist"] = json!(allowlist);
+        }
     }
     if let Some(eviction) = eviction {
         describe_eviction(eviction, &mut configuration);
@@ -118,6 +127,7 @@ mod tests {
                 setup: &setup,
                 sandboxes: &sandboxes,
                 image_gc: None,
+                image_pulls: None,
                 eviction: None,
                 enforce_node_allocatable: is_set,
                 static_cpu_manager: is_set,

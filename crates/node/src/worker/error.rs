@@ -103,6 +103,20 @@ pub(crate) enum PullError {
     /// The pull secrets could not be read.
     #[error(transparent)]
     Secrets(#[from] crate::pull_secrets::InvalidPullSecret),
+    /// The image is one that has no name.
+    #[error(transparent)]
+    Name(#[from] plumb_oci::InvalidReference),
+    /// The pull could not be recorded.
+    #[error("Failed to record image pull intent for container image {image:?}: {source}")]
+    Intent {
+        /// The image.
+        image: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The task that records the pull panicked.
+    #[error(transparent)]
+    Recording(#[from] tokio::task::JoinError),
     /// The runtime failed with each of the credentials.
     #[error("{}", distinct(.errors))]
     Runtime {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ImageVolumeSource, Pod};
+use plumb_oci::Reference;
 use plumb_runtime::Error;
 use plumb_runtime::types::Image;
 
@@ -11,6 +12,7 @@ use super::act::StartFailure;
 use super::error::PullError;
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
+use crate::image_pulls::PulledWith;
 use crate::lifecycle::{ObservedContainer, containers};
 use crate::node::Node;
 use crate::pull_secrets::PullSecrets;
@@ -56,9 +58,9 @@ impl Worker {
         }
         if image.is_some() {
             if !self.was_pulled(name) {
-                // The kubelet of 1.35 adds "and can be accessed by the pod", because it checks the pull secrets of the pod
-                // against those that the image was pulled with (KEP-2535). No such check is made here.
-                let message = format!("Container image {name:?} already present on machine");
+                let message = format!(
+                    "Container image {name:?} already present on machine and can be accessed by the pod"
+                );
                 self.node.events.container(&self.pod, &container.name, Kind::Normal, "Pulled", message);
             }
             // The next start pulls an image again whose policy is `Always`.
@@ -80,22 +82,27 @@ impl Worker {
         name: &str,
         policy: Option<&str>,
     ) -> Result<Option<Image>, StartFailure> {
-        if let Err(error) = name.parse::<plumb_oci::Reference>() {
+        let reference: Reference = name.parse().map_err(|error| {
             let message = format!(
                 "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: {error}"
             );
-            return Err(StartFailure::of_image("InvalidImageName", "InspectFailed", message));
-        }
+            StartFailure::of_image("InvalidImageName", "InspectFailed", message)
+        })?;
         let found = self.node.runtime.image_status(name).await.map_err(|error: Error| {
             let message = format!("Failed to inspect image {name:?}: {error}");
             StartFailure::of_image("ImageInspectError", "InspectFailed", message)
         })?;
-        match (found, policy) {
+        let is_usable = match &found {
+            None => false,
             // An image that is part of Plumb is in no registry.
-            (Some(image), policy) if policy != Some("Always") || image.pinned || self.was_pulled(name) => {
-                Ok(Some(image))
-            }
-            (None, Some("Never")) => {
+            Some(image) if image.pinned || self.was_pulled(name) => true,
+            Some(_) if policy == Some("Always") => false,
+            Some(image) => may_use(&self.node.clone(), &self.pod.clone(), &reference, &image.id).await,
+        };
+        match found.filter(|_| is_usable) {
+            Some(image) => Ok(Some(image)),
+            // One that the pod may not use is as if it were missing, so that the message does not say that it is there.
+            None if policy == Some("Never") => {
                 let advice = self.node.runtime.image_advice(name).map(|advice| format!("; {advice}"));
                 let message = format!(
                     "Container image {name:?} is not present with pull policy of Never{}",
@@ -103,7 +110,7 @@ impl Worker {
                 );
                 Err(StartFailure::of_image("ErrImageNeverPull", "ErrImageNeverPull", message))
             }
-            _ => {
+            None => {
                 self.pull(container, name.to_owned());
                 Ok(None)
             }
@@ -188,7 +195,21 @@ fn image_volumes(pod: &Pod, container: &Container) -> Vec<ImageVolumeSource> {
     images.collect()
 }
 
-/// Pulls an image with each of the pod's credentials for its registry until one is accepted, as the kubelet does.
+/// Whether a pod may use an image that is on this node without pulling it.
+async fn may_use(node: &Node, pod: &Pod, image: &Reference, id: &str) -> bool {
+    let secrets = async {
+        match PullSecrets::read(&node.objects, pod).await {
+            Ok(secrets) => {
+                secrets.of_image(&image.to_string()).into_iter().map(|(secret, _)| secret).collect()
+            }
+            // The pull fails with the same error.
+            Err(_) => Vec::new(),
+        }
+    };
+    node.image_pulls.is_accessible(image, id, secrets).await
+}
+
+/// Pulls an image, and records with which secret.
 async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, PullError> {
     let start = (node.clock)();
     let secrets = PullSecrets::read(&node.objects, pod).await?;
@@ -199,27 +220,48 @@ async fn pull(node: &Arc<Node>, pod: &Arc<Pod>, image: &str) -> Result<Success, 
         );
         node.events.pod(pod, Kind::Warning, "FailedToRetrieveImagePullSecret", message);
     }
+    let reference: Reference = image.parse()?;
+    let (pulls, intended) = (node.image_pulls.clone(), reference.clone());
+    tokio::task::spawn_blocking(move || pulls.begin(&intended))
+        .await?
+        .map_err(|source| PullError::Intent { image: image.to_owned(), source })?;
+    let pulled = pull_with(node, image, &secrets).await;
+    let status = node.runtime.image_status(image).await.ok().flatten();
+    let (pulls, with) = (node.image_pulls.clone(), pulled.as_ref().ok().cloned());
+    let id = status.as_ref().map(|image| image.id.clone());
+    tokio::task::spawn_blocking(move || match (id, with) {
+        (Some(id), Some(with)) => pulls.end(&reference, Some((&id, with))),
+        // Without an id there is no record, and the intent stays.
+        (None, Some(_)) => {}
+        (_, None) => pulls.end(&reference, None),
+    })
+    .await?;
+    pulled?;
+    let took = Duration::try_from((node.clock)().duration_since(start)).unwrap_or_default();
+    let size = status.map_or(0, |image| image.size);
+    Ok(Success { took: Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)), size })
+}
+
+/// Pulls an image with each of the pod's credentials for its registry until one is accepted, as the kubelet does, and returns
+/// the secret that had them.
+async fn pull_with(node: &Node, image: &str, secrets: &PullSecrets) -> Result<PulledWith, PullError> {
     let credentials = secrets.lookup(image);
     if credentials.is_empty() {
         let pulled = node.runtime.pull_image(image, None).await;
         pulled.map_err(|error| PullError::Runtime { errors: vec![error] })?;
-    } else {
-        let mut errors: Vec<Error> = Vec::new();
-        let mut pulled = false;
-        for credentials in &credentials {
-            match node.runtime.pull_image(image, Some(credentials)).await {
-                Ok(_) => {
-                    pulled = true;
-                    break;
-                }
-                Err(error) => errors.push(error),
+        return Ok(PulledWith::Nothing);
+    }
+    let owners = secrets.of_image(image);
+    let mut errors: Vec<Error> = Vec::new();
+    for credentials in &credentials {
+        match node.runtime.pull_image(image, Some(credentials)).await {
+            Ok(_) => {
+                let owner = owners.into_iter().find(|(_, own)| own == credentials);
+                // There is one, since both are of the same secrets. If not, the empty secret is that of no pod.
+                return Ok(PulledWith::Secret(owner.map(|(secret, _)| secret).unwrap_or_default()));
             }
-        }
-        if !pulled {
-            return Err(PullError::Runtime { errors });
+            Err(error) => errors.push(error),
         }
     }
-    let took = Duration::try_from((node.clock)().duration_since(start)).unwrap_or_default();
-    let size = node.runtime.image_status(image).await.ok().flatten().map_or(0, |image| image.size);
-    Ok(Success { took: Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)), size })
+    Err(PullError::Runtime { errors })
 }

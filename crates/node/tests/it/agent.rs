@@ -3,6 +3,7 @@
 mod cpus;
 mod crashes;
 mod growth;
+mod image_pulls;
 mod journal_writes;
 mod lives;
 mod panics;

@@ -28,6 +28,12 @@ async fn pull_secrets_of_both_forms_are_read_and_missing_ones_are_named() {
     assert_eq!(found("r.example.com/a:1"), std::slice::from_ref(&of_json));
     assert_eq!(found("r.example.com/team/a:1"), [of_old, of_json], "the most specific first");
     assert_eq!(found("nginx"), []);
+    let names = |image: &str| -> Vec<String> {
+        secrets.of_image(image).into_iter().map(|(secret, _)| secret.name).collect()
+    };
+    assert_eq!(names("r.example.com/team/a:1"), ["json", "old"]);
+    let owned = secrets.of_image("r.example.com/a:1");
+    assert!(owned.iter().all(|(secret, _)| !secret.uid.is_empty() && secret.credential_hash.len() == 64));
 
     let named = [json!({ "name": "damaged" })];
     let pod = cluster.pod(json!({ "containers": containers, "imagePullSecrets": named })).await;

@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_node::cpus::CpuAllocator;
 use plumb_node::eviction::EvictionConfig;
 use plumb_node::image_gc::ImageGcConfig;
+use plumb_node::image_pulls::{ImagePullsConfig, VerificationPolicy};
 use plumb_node::journal::{Entry, open_store};
 use plumb_node::register::Machine;
 use plumb_node::{Clock, Config, VolumeDirectories};
@@ -48,6 +49,8 @@ pub(super) struct Site {
     pub(super) clock: Clock,
     /// Whether all processes of a container that runs out of memory are killed.
     pub(super) oom_group: bool,
+    /// Which pods may use which images.
+    pub(super) image_verification: Option<VerificationPolicy>,
     /// When pods are evicted.
     pub(super) eviction: Option<EvictionConfig>,
     /// When images are removed.
@@ -93,6 +96,7 @@ impl Site {
             has_volumes: false,
             clock: Arc::new(Timestamp::now),
             oom_group: false,
+            image_verification: None,
             eviction: None,
             image_gc: None,
             folder,
@@ -114,6 +118,10 @@ impl Site {
             oom_group: self.oom_group,
             eviction: self.eviction.clone(),
             image_gc: self.image_gc.clone(),
+            image_pulls: self.image_verification.clone().map(|policy| ImagePullsConfig {
+                policy,
+                directory: self.folder.path().join("kubelet/image_manager"),
+            }),
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;

@@ -468,10 +468,10 @@ async fn waiting_for_an_image_has_the_kubelets_reasons() {
     let pulled = site.event("there", "Pulled").await;
     assert!(pulled.starts_with("Successfully pulled image \"example.com/b:1\" in "), "{pulled}");
     assert!(pulled.ends_with("including waiting). Image size: 0 bytes."), "{pulled}");
-    // Nothing is claimed about pull secrets, which are not checked for an image that is there.
     site.pod("again", json!([{ "name": "c", "image": "example.com/b:1" }])).await;
     site.until("again", |pod| status(pod).ready).await;
-    let present = "Container image \"example.com/b:1\" already present on machine";
+    let present =
+        "Container image \"example.com/b:1\" already present on machine and can be accessed by the pod";
     assert_eq!(site.event("again", "Pulled").await, present);
 }
 
