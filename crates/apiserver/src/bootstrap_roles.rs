@@ -15,8 +15,24 @@ use crate::error::{ApiError, store_failed};
 use crate::kinds::{Row, encode, rest};
 use crate::object::{decode, meta, metadata};
 
+/// How many are created at once: etcd accepts 128 operations in a transaction.
+const AT_ONCE: usize = 100;
+/// How often it is tried while another API server does the same.
+const ATTEMPTS: usize = 10;
+
 /// Creates the default roles and bindings, and restores what they lack.
 pub(crate) fn ensure(cluster: &Cluster) -> Result<(), ApiError> {
+    for _ in 0..ATTEMPTS {
+        if try_ensure(cluster)? {
+            return Ok(());
+        }
+        cluster.store().refresh().wait().map_err(|error| store_failed(&error))?;
+    }
+    Err(ApiError::internal("another API server keeps changing the default roles"))
+}
+
+/// The same, unless another API server that starts at the same time creates some of them first.
+fn try_ensure(cluster: &Cluster) -> Result<bool, ApiError> {
     let mut creations = Vec::new();
     for wanted in default_objects() {
         let Some(row) = cluster.kinds().find(RBAC_GROUP, wanted.plural) else { continue };
@@ -29,11 +45,16 @@ pub(crate) fn ensure(cluster: &Cluster) -> Result<(), ApiError> {
             creations.push(Write::create(key, encode(&row, &object)?));
         }
     }
-    if creations.is_empty() {
-        return Ok(());
+    while !creations.is_empty() {
+        let rest = creations.split_off(creations.len().min(AT_ONCE));
+        let some = std::mem::replace(&mut creations, rest);
+        match cluster.store().transact(some).wait() {
+            Ok(_) => {}
+            Err(WriteError::Conflict(_)) => return Ok(false),
+            Err(error) => return Err(store_failed(&error)),
+        }
     }
-    // The server is not ready yet, so there are no other writers.
-    cluster.store().transact(creations).wait().map(drop).map_err(|error| store_failed(&error))
+    Ok(true)
 }
 
 fn fresh(cluster: &Cluster, row: &Row, wanted: DefaultObject) -> Result<Value, ApiError> {

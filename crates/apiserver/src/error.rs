@@ -372,7 +372,15 @@ impl ApiError {
 /// The error for a write that the store has refused.
 pub fn store_failed(error: &WriteError) -> ApiError {
     match error {
-        WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
+        WriteError::ReadOnly { .. } | WriteError::Full { .. } | WriteError::Unavailable { .. } => {
+            ApiError::unavailable(error.to_string())
+        }
+        // As kube-apiserver responds to a timeout of etcd: the client has to look what became of its request.
+        WriteError::Unknown { .. } => {
+            ApiError::from_elsewhere(StatusCode::GATEWAY_TIMEOUT, "Timeout", error.to_string())
+        }
+        // The words and the code with which kube-apiserver passes on an error of etcd, which has no reason.
+        WriteError::Rejected(why) => ApiError::from_elsewhere(StatusCode::INTERNAL_SERVER_ERROR, "", &**why),
         WriteError::Busy => ApiError::too_many_requests(),
         // The words and the code with which kube-apiserver passes on etcd's error, which has no reason.
         WriteError::QuotaExceeded { .. } => ApiError::from_elsewhere(

@@ -422,7 +422,7 @@ async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     match call.info.verb {
         Verb::Get => read::get(call).await,
         Verb::List => read::list(call).await,
-        Verb::Watch => watch::watch(call),
+        Verb::Watch => watch::watch(call).await,
         Verb::Create => Box::pin(write::create(call)).await,
         Verb::Update | Verb::Patch => Box::pin(write::update(call, write::Part::Main)).await,
         Verb::Delete => Box::pin(delete::delete(call)).await,

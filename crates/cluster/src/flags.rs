@@ -9,6 +9,7 @@ mod limits;
 mod network;
 mod node;
 mod registry;
+mod store;
 mod up;
 pub mod values;
 
@@ -27,4 +28,5 @@ pub(crate) use node::{
     may_run_containers,
 };
 pub use registry::RegistryFlags;
+pub(crate) use store::StoreFlags;
 pub use up::Up;

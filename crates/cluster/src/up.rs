@@ -21,7 +21,7 @@ use plumb_controllers::horizontal_pod_autoscaler::features::{HPA_CONFIGURABLE_TO
 use plumb_kinds::{AdmissionConfiguration, Features, admission_plugins, configured_api_server};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::features::NODE_DECLARED_FEATURES;
-use plumb_store::{OpenError, Options, Quota, Recent, Store};
+use plumb_store::{Directory, OpenError, Options, Quota, Recent, Store};
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 
@@ -30,7 +30,7 @@ use crate::audit::AuditLog;
 use crate::components::{CONTROLLERS, Context, NODE};
 use crate::data_dir::{Purpose, given_or_usual};
 use crate::encryption::Encryption;
-use crate::flags::{RuntimeKind, Up, may_run_containers};
+use crate::flags::{RuntimeKind, StoreFlags, Up, may_run_containers};
 use crate::invitation::Binding;
 use crate::nodes::{DnsSettings, Machines, RunningMachines};
 use crate::pod_network::ClusterNetwork;
@@ -99,7 +99,7 @@ async fn up(args: Up, node_flags: Vec<OsString>, descriptors: usize) -> anyhow::
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     created.create(data)?;
     let options = store_options(args.limits.of_objects(machine_memory()), encryption.clone());
-    let store = Store::open(data_dir::objects(data), options).map_err(|error| unopened(error, data))?;
+    let (store, _lock) = open_store(&args.store, data, options)?;
     let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;
     let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");
@@ -339,6 +339,30 @@ async fn start_further(
     let user = User::new(format!("system:node:{}", nodes::first_of_several(args)), "", ["system:nodes"]);
     let client = Client::new(server.inside(user), "default");
     machines.start(args, pki, &client, network.map(|network| network.network), port).await
+}
+
+/// Opens the store of the objects. One in the data directory with objects is not left aside silently.
+fn open_store(
+    flags: &StoreFlags,
+    data: &Path,
+    options: Options,
+) -> anyhow::Result<(Store, Option<Directory>)> {
+    let objects = data_dir::objects(data);
+    let Some(etcd) = flags.etcd() else {
+        let store = Store::open(objects, options).map_err(|error| unopened(error, data))?;
+        return Ok((store, None));
+    };
+    if plumb_store::is_store(&objects) {
+        anyhow::bail!(
+            "the data directory {} has the objects of a cluster with the embedded store; choose another directory with \
+             --data-dir, or leave out --store",
+            data.display()
+        );
+    }
+    // Certificates and nodes in the directory are of one cluster, wherever its objects are.
+    let lock = Directory::lock(objects).map_err(|error| unopened(error, data))?;
+    let store = plumb_etcd::open(&etcd, &options).context("opening the store on etcd (--store)")?;
+    Ok((store, Some(lock)))
 }
 
 /// Why a data directory cannot be opened, with what to do about it.

@@ -21,6 +21,7 @@ mod it {
     mod dice;
     mod differential;
     mod encryption;
+    mod etcd;
     mod exec;
     mod failover;
     mod gates;

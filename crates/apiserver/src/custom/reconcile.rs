@@ -210,7 +210,12 @@ async fn change(
         };
         let write = write.precondition(Precondition::Revision(current.mod_revision));
         if let Ok(ticket) = definitions.store.try_transact(epoch, vec![write]) {
-            return ticket.await.map(drop).map_err(|error| store_failed(&error));
+            match ticket.await {
+                Ok(_) => return Ok(()),
+                // A store that is shared finds a conflict when it writes.
+                Err(WriteError::Conflict(_)) => {}
+                Err(error) => return Err(store_failed(&error)),
+            }
         }
     }
     Err(row.modified(name))

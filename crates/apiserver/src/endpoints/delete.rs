@@ -12,7 +12,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::codec::{answer_value, success};
 use crate::custom::{in_version, presented_value};
 use crate::endpoints::list_options::ListOptions;
-use crate::endpoints::read::{Selection, page, show_page};
+use crate::endpoints::read::{Selection, bring_up_to_date, page, show_page};
 use crate::endpoints::response::{show_stored, show_value};
 use crate::endpoints::write::Attempts;
 use crate::error::ApiError;
@@ -153,6 +153,7 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
     let options = DeleteOptions::of(&call.http, &call.query, call.cluster().rules())?;
     let list = ListOptions::of(&call.query)?;
     let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
+    bring_up_to_date(call, list.needed_revision()).await?;
     let page = page(call, &list, &selection).await?;
     for object in &page.objects {
         let name = object.key.segments().last().unwrap_or_default();
@@ -177,6 +178,7 @@ async fn remove(
         match try_remove(call, options, name, &mut attempts).await {
             Ok(None) => {}
             Ok(Some(removed)) => return attempts.once_durable(Ok(removed)).await,
+            Err(_) if attempts.is_outdated().await? => {}
             Err(error) => return attempts.once_durable(Err(error)).await,
         }
     }

@@ -60,6 +60,12 @@ impl ListOptions {
         self.limit.unwrap_or(usize::MAX)
     }
 
+    /// The revision that the store must have, or the last one of all if none. The pages of a continued list are of the revision
+    /// of its first page, which the store has unless another server responded with it.
+    pub(crate) fn needed_revision(&self) -> Option<Revision> {
+        self.continues.as_ref().map_or(self.revision, |continues| continues.revision)
+    }
+
     /// The page of a subtree that the options ask for.
     pub(crate) fn page(
         &self,

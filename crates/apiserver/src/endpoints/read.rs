@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use plumb_store::{Object, Page};
+use plumb_store::{Object, Page, Revision};
 
 use crate::custom::{has_converter, presented_value};
 use crate::endpoints::list_options::{Continue, ListOptions, minimum_revision};
 use crate::endpoints::response::{ListMetadata, show_list, show_stored};
-use crate::error::ApiError;
+use crate::error::{ApiError, store_failed};
 use crate::kinds::{Row, field_label, field_value};
 use crate::object::decode;
 use crate::request::{Call, RequestScope};
@@ -103,8 +103,10 @@ fn identity<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
 /// Responds with one object.
 pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.key()?;
+    let minimum = minimum_revision(&call.query)?;
+    bring_up_to_date(call, minimum).await?;
     let current = call.cluster().store().revision();
-    if let Some(revision) = minimum_revision(&call.query)?.filter(|revision| *revision > current) {
+    if let Some(revision) = minimum.filter(|revision| *revision > current) {
         return Err(ApiError::too_large_resource_version(revision, current));
     }
     let object =
@@ -112,10 +114,25 @@ pub(crate) async fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     show_stored(call, StatusCode::OK, &object.value).await
 }
 
+/// Waits until the store has what a read at a resource version needs: every write that was acknowledged if none is given, also
+/// by other API servers, and nothing if it is 0.
+pub(crate) async fn bring_up_to_date(call: &Call, asked: Option<Revision>) -> Result<(), ApiError> {
+    let store = call.cluster().store();
+    let is_ready = match asked {
+        None => !store.is_shared(),
+        Some(revision) => revision <= store.revision(),
+    };
+    if is_ready {
+        return Ok(());
+    }
+    store.refresh().await.map_err(|error| store_failed(&error))
+}
+
 /// Responds with a page of objects.
 pub(crate) async fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = ListOptions::of(&call.query)?;
     let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
+    bring_up_to_date(call, options.needed_revision()).await?;
     let page = page(call, &options, &selection).await?;
     show_page(call, &page, &selection).await
 }

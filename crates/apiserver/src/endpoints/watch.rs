@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::custom::{REVIEW_BYTES, all_in_version, has_converter, presented};
 use crate::endpoints::list_options::WatchOptions;
-use crate::endpoints::read::Selection;
+use crate::endpoints::read::{Selection, bring_up_to_date};
 use crate::endpoints::response::View;
 use crate::error::{ApiError, gone};
 use crate::fair_share::Held;
@@ -40,7 +40,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// Responds with a stream of events.
-pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     if call.accepted.form == Form::MetadataList {
         return Err(ApiError::unacceptable(
             "you requested PartialObjectMetadataList, but a watch sends objects one by one",
@@ -50,6 +50,9 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(&call.scope, &call.query, call.info.name())?;
     let filter = call.scope.row.events(call.info.namespace(), &selection.fields)?;
     let prefix = filter.prefix.clone();
+    // As upstream, a watch without a resource version begins with the most recent state, and one at 0 with any.
+    let asked = if call.query.get("resourceVersion") == Some("0") { Some(0) } else { options.revision };
+    bring_up_to_date(call, asked).await?;
     let store = call.cluster().store();
     if let Some(asked) = options.revision.filter(|asked| *asked > store.revision()) {
         let error = ApiError::too_large_resource_version(asked, store.revision());

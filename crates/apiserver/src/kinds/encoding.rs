@@ -151,7 +151,7 @@ pub(crate) fn head_before_metadata(row: &Row) -> usize {
 }
 
 /// A copy of an object with another resource version.
-pub(crate) fn restamp(bytes: &Bytes, revision: plumb_store::Revision) -> Bytes {
+pub fn restamp(bytes: &Bytes, revision: plumb_store::Revision) -> Bytes {
     let Some(place) = fragments::resource_version(bytes) else { return bytes.clone() };
     let mut out = BytesMut::with_capacity(bytes.len() + 8);
     out.put_slice(&bytes[..place.start]);

@@ -10,7 +10,9 @@ use plumb_pod_network::machine::NodeNetwork;
 use plumb_resize::rules::Dialect;
 
 use super::values::{interval, loopback_address, socket_address};
-use super::{AuditFlags, AutoscalerFlags, ClusterNetworkFlags, OnNode, RuntimeKind, ServerLimits};
+use super::{
+    AuditFlags, AutoscalerFlags, ClusterNetworkFlags, OnNode, RuntimeKind, ServerLimits, StoreFlags,
+};
 use crate::components::{self, Components, ComponentsParser};
 use crate::data_dir::DATA_DIR;
 use crate::features;
@@ -91,6 +93,8 @@ pub struct Up {
     #[command(flatten)]
     pub(crate) hooks: crate::test_hooks::ClusterHooks,
     #[command(flatten)]
+    pub(crate) store: StoreFlags,
+    #[command(flatten)]
     pub(crate) audit: AuditFlags,
     #[command(flatten)]
     pub(crate) network: ClusterNetworkFlags,
@@ -105,6 +109,9 @@ pub struct Up {
 impl Up {
     /// The error for flags that are valid by themselves and not together.
     pub fn conflict(&self) -> Option<&'static str> {
+        if let Some(conflict) = self.store.conflict() {
+            return Some(conflict);
+        }
         if !self.components.contains(components::NODE) {
             return None;
         }

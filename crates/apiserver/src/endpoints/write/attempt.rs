@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use plumb_store::{Epoch, Event, Key, Object, Precondition, Write, WriteError};
+use plumb_store::{Epoch, Event, Key, Object, Precondition, Revision, Write, WriteError};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
@@ -76,6 +76,8 @@ pub(crate) struct Attempts<'a> {
     begun: usize,
     /// The epoch of the store in which the current attempt has read.
     epoch: Epoch,
+    /// The revision of the object that it has read.
+    read: Option<Revision>,
 }
 
 impl<'a> Attempts<'a> {
@@ -90,6 +92,7 @@ impl<'a> Attempts<'a> {
             left: ATTEMPTS,
             begun: 0,
             epoch: call.cluster().store().epoch(),
+            read: None,
         }
     }
 
@@ -102,7 +105,20 @@ impl<'a> Attempts<'a> {
         self.begun += 1;
         let store = self.cluster.store();
         self.epoch = store.epoch();
-        Ok(store.get_uncommitted(&self.key))
+        let stored = store.get_uncommitted(&self.key);
+        self.read = stored.as_ref().map(|stored| stored.mod_revision);
+        Ok(stored)
+    }
+
+    /// Whether another API server has written the object since the current attempt has read it, which calls for another
+    /// attempt: the reason for an error, or for no write, may be gone. The embedded store has no other writers.
+    pub(crate) async fn is_outdated(&self) -> Result<bool, ApiError> {
+        let store = self.cluster.store();
+        if !store.is_shared() {
+            return Ok(false);
+        }
+        store.refresh().await.map_err(|error| store_failed(&error))?;
+        Ok(store.get(&self.key).map(|stored| stored.mod_revision) != self.read)
     }
 
     /// Writes the object, or deletes it if there is none to write, in one transaction with other writes, such as those of
@@ -174,15 +190,27 @@ impl<'a> Attempts<'a> {
             match reserved.commit(store)? {
                 Ok((ticket, stale)) => {
                     let stored = ticket.await;
-                    reserved.release();
+                    // What is reserved remains so while only the other writes are made again.
+                    let is_repeated =
+                        matches!(&stored, Err(WriteError::Conflict(conflict)) if conflict.key != self.key);
+                    if !is_repeated {
+                        reserved.release();
+                    }
                     if let Some(mut stale) = stale {
                         stale.stored(cluster.store().revision());
                     }
                     if reconciles {
                         custom::reconcile_now(definitions).await;
                     }
-                    let events = stored.map_err(|error| self.rejection(&error))?;
-                    return Ok(events.into_iter().next());
+                    match stored {
+                        Ok(events) => return Ok(events.into_iter().next()),
+                        // A store that is shared finds a conflict when it writes.
+                        Err(WriteError::Conflict(conflict)) if conflict.key == self.key => return Ok(None),
+                        Err(WriteError::Conflict(_)) => {
+                            self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?;
+                        }
+                        Err(error) => return Err(self.rejection(&error)),
+                    }
                 }
                 Err(conflict) if conflict.key == self.key => return Ok(None),
                 Err(_) => self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?,

@@ -30,7 +30,13 @@ pub(crate) async fn update(call: &Call, part: Part) -> Result<Response<Body>, Ap
     let change = Change::read(call, &options)?;
     let mut attempts = Attempts::new(call, call.key()?);
     loop {
-        match try_update(call, part, &options, &change, &mut attempts).await {
+        let outcome = try_update(call, part, &options, &change, &mut attempts).await;
+        if matches!(outcome, Ok(Outcome::NotFound | Outcome::Unchanged(_)) | Err(_))
+            && attempts.is_outdated().await?
+        {
+            continue;
+        }
+        match outcome {
             Ok(Outcome::NotFound) => {
                 let (Change::Apply(patch), Part::Main) = (&change, part) else {
                     return attempts.once_durable(Err(call.scope.row.not_found(call.info.name()))).await;
